@@ -180,7 +180,7 @@ def check_data(config: RunConfig) -> tuple[FederatedDataset, nn.Module]:
 def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None, has_backbone: bool) -> None:
     data = config.data
     sources = len(data.source_names)
-    facts = Facts(model, config.model, sources, unlabelled, config.regression, has_backbone)
+    facts = Facts(model, config.model, sources, unlabelled, config.task, has_backbone)
     check_needs(config.method, config.needs, facts)
     if config.privacy.of_patients and not NEEDS["frozen body"].is_met(facts):
         why = "but its noise is on the gradients of one linear layer, and the network trains something else"

@@ -82,7 +82,8 @@ FLOORS = (
     {"own_data"},
     {"datasets"},
     {"models", "wire"},
-    {"aggregation", "metrics", "names"},
+    {"metrics"},
+    {"aggregation", "names"},
     {"files"},
     {"errors"},
 )

@@ -125,12 +125,12 @@ def evaluate(
         model.thresholds(coverage)
     new = _samples(model, run, csv, images, data_dir, keep, labelled=True)
     outputs, y = model.outputs(new.samples, new.drawing), new.samples.y.numpy()
-    pair = (model.labels(outputs), model.labels(y)) if model.about.regression else (outputs, y)
-    metrics = measure(*pair, regression=model.about.regression)
+    pair = (model.labels(outputs), model.labels(y)) if model.about.task == "regression" else (outputs, y)
+    metrics = measure(*pair, model.about.task)
     groups = None if new.samples.groups is None else new.samples.groups.numpy()
     units = None if new.samples.units == len(y) else new.samples.units
     # Only an accuracy has an interval.
-    size = None if model.about.regression else effective_size(outputs.argmax(axis=1) == y, groups)
+    size = None if model.about.task == "regression" else effective_size(outputs.argmax(axis=1) == y, groups)
     intervals = {name: limits for name, value in metrics.items() if (limits := interval(name, value, size))}
     lines = []
     for name, value in metrics.items():
@@ -139,7 +139,7 @@ def evaluate(
         lines.append(f"{METRICS[name].title}: {METRICS[name].show(value)}{between}")
     for line in lines[1:]:
         out.text(line)
-    if model.about.regression:
+    if model.about.task == "regression":
         baseline: dict[str, Any] = of_mean(metrics) if "r2" in metrics else {}
     else:
         counts = confusion(outputs, y)

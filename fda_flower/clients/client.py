@@ -125,7 +125,7 @@ class DomainClient(NumPyFace):
     def get_properties(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return counts of samples, whether the task is a regression, the frozen digest, and `about`."""
         rest, held_out = self.domain.unlabelled, self.domain.validation
-        frozen = frozen_digest(self.model)
+        frozen, task = frozen_digest(self.model), self.domain.train.task
         grouped = {
             protocol.GROUPS: self.domain.train,
             protocol.TEST_GROUPS: self.domain.test,
@@ -141,7 +141,8 @@ class DomainClient(NumPyFace):
                 if each is not None and each.groups is not None
             },
             protocol.TEST: len(self.domain.test),
-            protocol.REGRESSION: self.domain.train.y.is_floating_point(),
+            protocol.REGRESSION: task == "regression",
+            **({} if task in ("classes", "regression") else {protocol.TASK: task}),
             **({protocol.FROZEN: frozen} if frozen else {}),
             **({protocol.COLUMNS: self.domain.columns} if self.domain.columns else {}),
             **(self.about or {}),
@@ -226,7 +227,7 @@ class DomainClient(NumPyFace):
         samples = self.domain.train
         with self.drawing("gradient", config) as generator:
             batches = samples.batches(self.training.batch_size, generator, shuffle=True)
-            parameters, loss = self.parameters(), training_loss(samples.y, self.training)
+            parameters, loss = self.parameters(), training_loss(samples, self.training)
             return batch_gradients(self.model, batches, loss, config, parameters).arrays
 
     def train_on(
@@ -311,7 +312,7 @@ class DomainClient(NumPyFace):
 
     def metrics_of(self, outputs: Tensor, samples: Samples) -> dict[str, float]:
         """Return the metrics of outputs for samples of the domain."""
-        return metrics_of(outputs, samples.y, self.domain.labels)
+        return metrics_of(outputs, samples, self.domain.labels)
 
     def _units_of(self, outputs: Tensor) -> dict[str, float]:
         """Return the number of the test set's units, if some have several samples, and what they tell."""
@@ -319,7 +320,7 @@ class DomainClient(NumPyFace):
         if test.units == len(test):
             return {}
         found: dict[str, float] = {UNITS: test.units}
-        if not test.y.is_floating_point():
+        if test.task == "classes":
             right = (outputs.argmax(dim=1) == test.y).cpu().numpy()
             size = effective_size(right, _groups_of(test))
             found |= {} if size is None else {EFFECTIVE: size}
@@ -351,7 +352,7 @@ class DomainClient(NumPyFace):
     def _details(self, outputs: Tensor, config: Settings) -> dict[str, Layers]:
         """Return the arrays of test outputs that a message requests."""
         records, y = dict[str, Layers](), self.domain.test.y
-        if y.is_floating_point():
+        if self.domain.test.task != "classes":
             return records
         if config.get(protocol.OUTCOMES):
             right = (outputs.argmax(dim=1) == y).cpu().numpy()

@@ -16,7 +16,7 @@ from fda_flower.wire.protocol import TrainReply, TrainRequest
 
 def penalise(client: DomainClient, request: TrainRequest, question: Penalise) -> TrainReply:
     """Train with the penalty of IRMv1; ``train-loss`` is the mean of ``CE + λ D``."""
-    loss = training_loss(client.domain.train.y, client.training)
+    loss = training_loss(client.domain.train, client.training)
     objective = PenalisedLoss(question.strength, loss)
     reply = client.train_from(client.received(request), request.config, objective)
     return replace(reply, answer=Penalised(penalty=objective.penalty))
@@ -27,7 +27,7 @@ def measure_loss(client: DomainClient, request: TrainRequest, question: MeasureL
     model, train = client.received(request), client.domain.train
     client.load(model)
     with client.drawing("loss", request.config) as generator:
-        loss = mean_loss(predict(client.model, train, generator), train.y)
+        loss = mean_loss(predict(client.model, train, generator), train.y, train.task)
     return replace(client.train_from(model, request.config), answer=LossMeasured(loss_at_start=loss))
 
 

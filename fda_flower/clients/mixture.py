@@ -28,6 +28,7 @@ from fda_flower.clients.personal import blended
 from fda_flower.clients.training import OPTIMIZERS, metrics_of, train
 from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError
+from fda_flower.metrics import metric_names
 from fda_flower.models.parts import head_names, head_of, to_train
 from fda_flower.prediction.predictors import Mixed, Single
 from fda_flower.wire import protocol
@@ -66,7 +67,7 @@ def evaluate_mixture(
     report = mixing.report(trained, mixed.views(passes))
     if student is not None:
         taught = min(len(client.domain.unlabelled or ()), MOST_UNLABELLED)
-        teacher = _accuracy(mixed.outputs(passes).cpu().numpy(), client.domain.test.y)
+        teacher = _accuracy(mixed.outputs(passes).cpu().numpy(), client.domain.test)
         report = replace(report, taught=taught, teacher=teacher)
     return replace(reply, answer=report)
 
@@ -186,31 +187,31 @@ class Mixing:
     ) -> MixtureReport:
         """Return the numbers of each member and the folds, given the members' outputs for the test set."""
         mixture, domain = trained.mixture, self.client.domain
-        test, labels, groups = domain.test.y, domain.train.y, groups_of(domain.train)
+        labels, groups = domain.train.y, groups_of(domain.train)
         known = labels.cpu().numpy(), groups
         alone = trained.held_out_without_sources(*known)
         return MixtureReport(
             weights=mixture.weights,
             temperatures=mixture.temperatures,
-            held_out=_accuracies({n: z for n, z in trained.held_out.items() if n in outputs}, labels),
-            test=_accuracies({name: views[0] for name, views in outputs.items()}, test),
+            held_out=_accuracies({n: z for n, z in trained.held_out.items() if n in outputs}, domain.train),
+            test=_accuracies({name: views[0] for name, views in outputs.items()}, domain.test),
             left_out=mixture.left_out,
             folds=tuple(np.bincount(trained.folds).tolist()),
             alone=None if mixture.regression else len(classes_alone(*known)),
-            held_out_mixture=_accuracy(trained.held_out_predictions(*known), labels),
-            held_out_target=None if alone is None else _accuracy(alone, labels),
+            held_out_mixture=_accuracy(trained.held_out_predictions(*known), domain.train),
+            held_out_target=None if alone is None else _accuracy(alone, domain.train),
         )
 
 
-def _accuracies(outputs: Mapping[str, NDArray[Any]], y: Tensor) -> dict[str, float]:
+def _accuracies(outputs: Mapping[str, NDArray[Any]], samples: Samples) -> dict[str, float]:
     """Return the accuracy of each member for which it is a finite number."""
-    accuracies = {name: _accuracy(each, y) for name, each in outputs.items()}
+    accuracies = {name: _accuracy(each, samples) for name, each in outputs.items()}
     return {name: value for name, value in accuracies.items() if math.isfinite(value)}
 
 
-def _accuracy(outputs: NDArray[Any], y: Tensor) -> float:
-    measured = metrics_of(torch.from_numpy(outputs), y.cpu())
-    return measured["r2" if y.is_floating_point() else "accuracy"]
+def _accuracy(outputs: NDArray[Any], samples: Samples) -> float:
+    measured = metrics_of(torch.from_numpy(outputs), samples.to(torch.device("cpu")))
+    return measured[metric_names(samples.task)[0]]
 
 
 def _digest(first: Layers, samples: Samples, *others: object) -> str:
@@ -263,7 +264,7 @@ def learn(
     positions = replace(samples, y=torch.arange(len(samples), device=samples.y.device))
     batches = math.ceil(len(samples) / BATCH)
     passes = max(LEAST_PASSES, math.ceil(LEAST_STEPS / batches))
-    regression = samples.y.is_floating_point()
+    regression = samples.task == "regression"
     aims = taught if regression else taught.exp()
     loss_of = mse_loss if regression else cross_entropy
     optimizer = OPTIMIZERS["adam"](to_train(model, "all"), lr=learning_rate)

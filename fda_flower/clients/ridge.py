@@ -93,7 +93,7 @@ def chosen_at_random(samples: Samples, seed: int) -> Samples:
 
 def classes_of(client: DomainClient, request: TrainRequest) -> int | None:
     """Return the number of classes; None for a regression."""
-    return None if client.domain.train.y.is_floating_point() else shape_of_head(client.received(request))[0]
+    return None if client.domain.train.task != "classes" else shape_of_head(client.received(request))[0]
 
 
 def unchanged(client: DomainClient, request: TrainRequest, answer: Answer) -> TrainReply:

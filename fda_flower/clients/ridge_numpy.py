@@ -33,7 +33,8 @@ from fda_flower.aggregation.ridge import temperatures_without
 from fda_flower.aggregation.sums import unpack
 from fda_flower.aggregation.units import Units
 from fda_flower.errors import invalid
-from fda_flower.metrics import measure
+from fda_flower.metrics import measure, metric_names
+from fda_flower.names.tasks import Task
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.ridge import FitHead, HeadFitted
 from fda_flower.wire.protocol import TrainRequest, to_layers
@@ -252,8 +253,8 @@ def _numbers(fit: KindsFit) -> dict[str, Any]:
 def score(outputs: Array, labels: NDArray[Any]) -> float:
     """Return the accuracy, of numbers R²; not finite where there is none."""
     regression = labels.dtype.kind == "f"
-    metrics = measure(outputs, labels, regression=regression)
-    return metrics.get("r2" if regression else "accuracy", np.nan)
+    task: Task = "regression" if regression else "classes"
+    return measure(outputs, labels, task).get(metric_names(task)[0], np.nan)
 
 
 def source_sums(request: TrainRequest, own: Labelled) -> dict[str, NDArray[Any]]:

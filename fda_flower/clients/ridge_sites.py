@@ -24,7 +24,7 @@ from fda_flower.clients.features import groups_of
 from fda_flower.clients.ridge import rows_of, unchanged
 from fda_flower.clients.ridge_numpy import Array, Labelled, TargetHead, fit_from, placed, score
 from fda_flower.clients.secure_sums import as_masked
-from fda_flower.metrics import paired_interval, paired_shares
+from fda_flower.metrics import metric_names, paired_interval, paired_shares
 from fda_flower.prediction.predictors import Single
 from fda_flower.wire.asked.ridge import FitSiteHead, SiteFitted
 from fda_flower.wire.protocol import TrainReply, TrainRequest
@@ -126,7 +126,7 @@ def _metrics_at_site(
     }
     answer = {"share": share, "test": metrics, "test_examples": len(test)}
     if fitted.alone is None:
-        return {**answer, "with_others": metrics.get("r2" if test.y.is_floating_point() else "accuracy")}
+        return {**answer, "with_others": metrics.get(metric_names(test.task)[0])}
     alone = Single(placed(client.received(request), fitted.alone)).outputs(passes)
     without, together = (each.cpu().double().numpy() for each in (alone, outputs))
     return {**answer, **compare(without, together, test.y.cpu().numpy(), groups_of(test))}

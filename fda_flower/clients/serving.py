@@ -235,7 +235,7 @@ def _for_the_log(content: RecordDict, client: Any, context: Context) -> RecordDi
 
 def _fewest(samples: Any) -> int | None:
     """Return the fewest units of a class that has any; None if the labels are no classes."""
-    if samples is None or not len(samples) or samples.y.is_floating_point():
+    if samples is None or not len(samples) or samples.task != "classes":
         return None
     y = samples.y.cpu().numpy()
     units = np.arange(len(y)) if samples.groups is None else samples.groups.cpu().numpy()

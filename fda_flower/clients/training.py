@@ -19,9 +19,10 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 from fda_flower.clients.gradients import Loss, each_gradient
 from fda_flower.clients.settings import LocalTraining as LocalTraining
 from fda_flower.datasets import Samples
-from fda_flower.metrics import measure
+from fda_flower.metrics import measure, metric_names
 from fda_flower.models.devices import deterministic, forked, widest_float
 from fda_flower.models.parts import Part, to_train
+from fda_flower.names.tasks import Task
 from fda_flower.prediction.passes import predict
 
 CPU = torch.device("cpu")
@@ -69,7 +70,7 @@ def train(
     every_parameter = [p for p in model.parameters() if p.requires_grad]
     parameters = to_train(model, part)
     optimizer = OPTIMIZERS[training.optimizer](parameters, lr=training.learning_rate)
-    objective = plain_objective(samples.y, training) if objective is None else objective
+    objective = plain_objective(samples, training) if objective is None else objective
     objective = penalised(objective, model, training)
     losses, sizes = list[Tensor](), list[int]()
     trained = set(parameters)
@@ -102,9 +103,9 @@ def _without_gradients(parameters: Iterable[Tensor]) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def plain_objective(y: Tensor, training: LocalTraining) -> Objective:
-    """Return the objective of plain training for a client with these labels; see `training_loss`."""
-    loss_of = training_loss(y, training)
+def plain_objective(samples: Samples, training: LocalTraining) -> Objective:
+    """Return the objective of plain training for a client with these samples; see `training_loss`."""
+    loss_of = training_loss(samples, training)
     return lambda model, x, y: loss_of(model(x), y)
 
 
@@ -148,7 +149,7 @@ def mean_gradient(
     parameters = {name: p for name, p in named if p.requires_grad}
     sums, count = {name: torch.zeros_like(p).detach() for name, p in parameters.items()}, 0
     batches = samples.batches(training.batch_size, generator)
-    for _ in each_gradient(model, batches, training_loss(samples.y, training), evaluation):
+    for _ in each_gradient(model, batches, training_loss(samples, training), evaluation):
         count += 1
         for name, parameter in parameters.items():
             if parameter.grad is not None:
@@ -160,45 +161,47 @@ def evaluate(
     model: nn.Module, samples: Samples, generator: torch.Generator, batch_size: int = 256
 ) -> tuple[float, float]:
     """Return a model's mean loss on samples, and its accuracy; for a regression R². See `metrics_of`."""
-    measured = metrics_of(predict(model, samples, generator, batch_size), samples.y)
-    return measured["loss"], measured["r2" if samples.y.is_floating_point() else "accuracy"]
+    measured = metrics_of(predict(model, samples, generator, batch_size), samples)
+    return measured["loss"], measured[metric_names(samples.task)[0]]
 
 
-def mean_loss(outputs: Tensor, y: Tensor) -> float:
+def mean_loss(outputs: Tensor, y: Tensor, task: Task) -> float:
     """Return the mean loss of outputs (see `loss_for`), summed in float64 where the device has it."""
     widest = widest_float(outputs.device)
-    if y.is_floating_point():
-        return float(mse_loss(outputs, y, reduction="none").sum(dtype=widest)) / y.numel()
-    # Ten times as fast as torch's cross entropy for a few classes, because it iterates along samples.
-    losses = -log_softmax(outputs.T, dim=0).gather(0, y[None])
-    return float(losses.sum(dtype=widest)) / len(y)
+    if task == "classes":
+        # Ten times as fast as torch's cross entropy for a few classes, because it iterates along samples.
+        losses = -log_softmax(outputs.T, dim=0).gather(0, y[None])
+        return float(losses.sum(dtype=widest)) / len(y)
+    return float(LOSSES[task](outputs, y, reduction="none").sum(dtype=widest)) / y.numel()
 
 
 def metrics_of(
-    outputs: Tensor, y: Tensor, to_labels: Callable[[Tensor], Tensor] | None = None
+    outputs: Tensor, samples: Samples, to_labels: Callable[[Tensor], Tensor] | None = None
 ) -> dict[str, float]:
     """Return ``loss`` and the metrics of `fda_flower.metrics.measure`; ``r2`` of infinite outputs is −∞.
 
-    For a regression `to_labels` converts outputs and `y` to the labels' unit, for all metrics but the loss.
+    For a regression `to_labels` converts outputs and labels to the labels' unit, for all but the loss.
     """
-    regression = y.is_floating_point()
-    pair = (outputs, y) if to_labels is None or not regression else map(to_labels, (outputs, y))
-    measured = measure(*(each.cpu().numpy() for each in pair), regression=regression)
-    loss = mean_loss(outputs, y)
+    y, task = samples.y, samples.task
+    regression = task == "regression"
+    pair = [outputs, y] if to_labels is None or not regression else map(to_labels, (outputs, y))
+    predicted, labels = (each.cpu().numpy() for each in pair)
+    measured = measure(predicted, labels, task)
+    loss = mean_loss(outputs, y, task)
     return {"loss": loss, **({"r2": 1 - loss} if regression and "r2" not in measured else {}), **measured}
 
 
-def training_loss(y: Tensor, training: LocalTraining) -> Loss:
-    """Return the loss that a client with these labels minimises.
+def training_loss(samples: Samples, training: LocalTraining) -> Loss:
+    """Return the loss that a client with these samples minimises.
 
-    It is `loss_for` the labels; with balanced class weights, the cross entropy in which a class with ``n_c``
+    It is `loss_for` their task; with balanced class weights, the cross entropy in which a class with ``n_c``
     of the client's ``n`` labels in ``k`` classes weighs ``n / (k n_c)`` (scikit-learn's balanced weights).
     """
-    if training.class_weights == "none" or y.is_floating_point():
-        return loss_for(y)
+    if training.class_weights == "none" or samples.task != "classes":
+        return loss_for(samples.task)
     from sklearn.utils.class_weight import compute_class_weight
 
-    labels = y.cpu().numpy()
+    y, labels = samples.y, samples.y.cpu().numpy()
     classes = np.unique(labels)
     present = torch.from_numpy(classes).to(y.device)
     weights = torch.from_numpy(compute_class_weight("balanced", classes=classes, y=labels))
@@ -212,9 +215,13 @@ def training_loss(y: Tensor, training: LocalTraining) -> Loss:
     return weighted
 
 
-def loss_for(y: Tensor) -> Loss:
-    """Return cross entropy for classes (integers), or the mean squared error for real numbers."""
-    return mse_loss if y.is_floating_point() else cross_entropy
+LOSSES: dict[Task, Callable[..., Tensor]] = {"classes": cross_entropy, "regression": mse_loss}
+"""The losses of the tasks: cross entropy, and the mean squared error."""
+
+
+def loss_for(task: Task) -> Loss:
+    """Return the loss of a task."""
+    return LOSSES[task]
 
 
 def light(kind: type[Kind], update: Callable[..., Any] | None = None) -> type[Kind]:

@@ -125,7 +125,7 @@ def found_options(spec: DataSpec) -> dict[str, str]:
     known, federation = inspect.signature(DATASETS[spec.dataset].loader).parameters, load_federation(spec)
     prepared = next(iter(federation.domains.values())).preparation
     options = {}
-    if "classes" in known and not spec.is_regression:
+    if "classes" in known and spec.task == "classes":
         options["classes"] = join_names(federation.class_names or map(str, range(federation.classes)))
     if "categories" in known and isinstance(prepared, TablePreparation) and prepared.categories:
         options["categories"] = join_categories(prepared.categories)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fda_flower.errors import ConfigError
+from fda_flower.names.tasks import Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,15 +28,24 @@ class Samples:
     groups : Tensor, optional
         The group of each sample, such as a patient, int64, shape ``(n,)``; groups are held out as a whole.
         Default: every sample is its own.
+    what : str, optional
+        What `y` says, a name of `fda_flower.names.tasks.TASKS`. Default: integers are classes, and real
+        numbers a regression's.
     """
 
     x: Tensor
     y: Tensor
     noise: float = 0.0
     groups: Tensor | None = None
+    what: Task | None = None
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @property
+    def task(self) -> Task:
+        """What a model predicts of them."""
+        return self.what or ("regression" if self.y.is_floating_point() else "classes")
 
     @property
     def units(self) -> int:

@@ -17,6 +17,7 @@ from fda_flower.errors import ConfigError, invalid, unknown
 from fda_flower.names.options import EVERY_SITE as EVERY_SITE
 from fda_flower.names.options import Count, Natural, built_from, read_fields, read_options
 from fda_flower.names.registry import resolve
+from fda_flower.names.tasks import Task
 from fda_flower.names.words import ROW
 
 Pairs = tuple[tuple[str, str | int | float | bool], ...]
@@ -232,9 +233,10 @@ class DataSpec:
         return SHIFTS[self.shift](**dict(self.shift_options))
 
     @property
-    def is_regression(self) -> bool:
-        """Whether the labels are numbers, not classes."""
-        return self._entry.regression or dict(self.dataset_options).get("task") == "regression"
+    def task(self) -> Task:
+        """What a model predicts."""
+        options = dict[str, Any](self.dataset_options)
+        return "regression" if self._entry.regression else options.get("task", "classes")
 
     @property
     def lists_classes(self) -> bool:

@@ -198,7 +198,7 @@ def _check(make: Make, spaces: Spaces, seeds: Sequence[int]) -> tuple[RunConfig,
 def _floors(data: FederatedDataset, metric: str) -> list[float]:
     """Return the baseline's metric at each site that holds out labels, as far as known."""
     held = [domain.validation.y for domain in data.domains.values() if domain.validation is not None]
-    if METRICS[metric].regression is False:
+    if METRICS[metric].tasks == ("classes",):
         scores = [of_most_frequent(np.diag(np.bincount(y.numpy()))) for y in held]
     else:
         scores = [of_mean({"r2": 0.0})] * len(held)

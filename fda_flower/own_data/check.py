@@ -127,7 +127,7 @@ def sizes_of(
             if domain.train.groups is not None:
                 sizes[name] |= {"train-patients": domain.train.units, "test-patients": domain.test.units}
             if spec.every_site or name == spec.target_name:
-                known = () if domain.train.y.is_floating_point() else classes
+                known = classes if domain.train.task == "classes" else ()
                 lacks += [f"{name}: {each}" for each in target_problems(domain.test, domain.train, known)]
         whole.note = warn
     notes += [*strange, *lacks]

@@ -97,7 +97,7 @@ class Probabilities(nn.Module):
         self.register_buffer(
             "thresholds", torch.from_numpy(np.zeros(1) if thresholds is None else thresholds)
         )
-        self.regression, self.shape = model.about.regression, model.about.shape
+        self.regression, self.shape = model.about.task == "regression", model.about.shape
         mean, deviation = model.label_scale
         self.result = _type_for([mean], [deviation])
         # A number that is no tensor has 32 bits in ONNX.

@@ -21,6 +21,7 @@ from fda_flower.files import (
     make_private,
     write_atomically,
 )
+from fda_flower.names.tasks import Task
 from fda_flower.prediction.predictors import Predictor
 
 FORMAT = 1
@@ -29,7 +30,7 @@ FROZEN, CALIBRATION = "frozen", "calibration"
 labels' held-out scores."""
 KEY = "fda-flower"
 """The key of the description in the metadata of the safetensors file."""
-OPTIONAL = ("train", "body", "answers")
+OPTIONAL = ("task", "train", "body", "answers")
 """Fields that descriptions of older versions lack."""
 TYPES = {
     **{"network": str, "network_options": dict, "shape": list, "class_names": list},
@@ -64,8 +65,8 @@ class About:
         Temperature of the prototype head, if there is one.
     class_names, features : tuple of str
         Names in order; empty if there are none.
-    regression : bool
-        Whether it predicts numbers.
+    task : str
+        What it predicts, a name of `fda_flower.names.tasks.TASKS`.
     label : str
         The column of a table that holds the label.
     dataset_options : Mapping
@@ -91,7 +92,7 @@ class About:
     prototypes: float | None = None
     class_names: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
-    regression: bool = False
+    task: Task = "classes"
     label: str = ""
     dataset_options: Mapping[str, Any] = field(default_factory=dict)
     preparation: Mapping[str, Any] | None = None
@@ -104,6 +105,13 @@ class About:
         """Whether the model is from the last round."""
         return self.round >= self.rounds
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the description as a file has it: ``regression``, and other tasks by their name."""
+        fields = {name.replace("_", "-"): value for name, value in asdict(self).items()}
+        task = fields.pop("task")
+        named = {} if task in ("classes", "regression") else {"task": task}
+        return {**fields, "regression": task == "regression", **named}
+
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "About":
         """Read the description from a file's JSON."""
@@ -112,6 +120,8 @@ class About:
             for name in cls.__dataclass_fields__
             if (key := name.replace("_", "-")) in content or name not in OPTIONAL
         }
+        if content.get("regression"):
+            fields["task"] = "regression"
         lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
         for name, kind in TYPES.items():
             if not isinstance(fields[name], kind):
@@ -144,7 +154,7 @@ def write_model(
     arrays = {f"{group}|{name}": array for group, layers in groups.items() for name, array in layers.items()}
     description = {
         "format": FORMAT,
-        **{name.replace("_", "-"): value for name, value in asdict(about).items()},
+        **about.to_json(),
         "predictor": {
             "kind": predictor.kind,
             **parts.settings,

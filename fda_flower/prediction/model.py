@@ -180,7 +180,7 @@ class LoadedModel:
     @property
     def classes_(self) -> Array:
         """The classes by number: names or, if they have none, numbers; a regression has none."""
-        if self.about.regression:
+        if self.about.task == "regression":
             raise AttributeError("the model predicts numbers and has no classes_")
         return np.array(self.about.class_names) if self.about.class_names else np.arange(self.about.classes)
 
@@ -245,7 +245,7 @@ class LoadedModel:
 
     def predict_proba(self, samples: Any) -> Array:
         """Return the probability of each class, float64, shape ``(n, classes)``; see `predict`."""
-        if self.about.regression:
+        if self.about.task == "regression":
             message = "the model predicts numbers, not probabilities: call predict"
             raise ConfigError(message, thing="model")
         return probabilities(self.outputs(self.samples(samples)))
@@ -263,7 +263,7 @@ class LoadedModel:
             As `predict`; for a regression; if the model has no held-out scores; or if its labels, or their
             patients, are too few for the coverage.
         """
-        if self.about.regression:
+        if self.about.task == "regression":
             raise ConfigError("the model predicts numbers: call predict_interval", thing="model")
         return sets_of(self.predict_proba(samples), self.thresholds(coverage))
 
@@ -272,7 +272,7 @@ class LoadedModel:
 
         They hold each number in a share `coverage` of cases; see `predict_set`.
         """
-        if not self.about.regression:
+        if not self.about.task == "regression":
             raise ConfigError("the model predicts classes: call predict_set", thing="model")
         thresholds = self.thresholds(coverage)
         outputs = self.outputs(self.samples(samples)).astype(np.float64)
@@ -307,7 +307,7 @@ class LoadedModel:
 
     def predictions(self, outputs: Array) -> Array:
         """Return the predictions of `outputs`; see `predict`."""
-        if self.about.regression:
+        if self.about.task == "regression":
             labels = self.labels(outputs)
             return labels[:, 0] if labels.shape[1] == 1 else labels
         return np.asarray(self.classes_[outputs.argmax(axis=1)])

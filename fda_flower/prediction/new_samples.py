@@ -208,7 +208,7 @@ def _other_columns(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _labels_of(model: LoadedModel, table: RawTable, preparation: TablePreparation) -> torch.Tensor:
     labels = table.columns[model.about.label]
-    if model.about.regression:
+    if model.about.task == "regression":
         problems = Problems()
         numbers = numbers_to_predict(labels, problems)
         problems.raise_first()
@@ -242,7 +242,7 @@ def write_predictions(model: LoadedModel, new: NewSamples, path: Path, coverage:
     """
     thresholds = None if coverage is None else model.thresholds(coverage)
     outputs = model.outputs(new.samples, new.drawing)
-    if model.about.regression:
+    if model.about.task == "regression":
         predictions = _numbers(model, outputs, thresholds)
     else:
         predictions = _classes(model, outputs, thresholds)

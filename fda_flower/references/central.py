@@ -113,7 +113,7 @@ class Trainer:
         self.target = self._client(domains[config.data.target_name], TargetClient)
         self.optimizer = OPTIMIZERS[config.optimizer](to_train(self.model), lr=config.rate)
         self.reported: Layers = self.target.layers()
-        self.judged_by = headline_metric(None, regression=config.regression)
+        self.judged_by = headline_metric(None, config.task)
 
     def round(self, number: int, history: list[Record]) -> Record:
         """Train for a round, and return its record."""
@@ -195,6 +195,7 @@ class Trainer:
                 None if labelled is None else next(labelled),
                 None if unlabelled is None else next(unlabelled)[0],
                 rng,
+                domain.train.task,
             )
 
     def _endless(self, samples: Samples, size: int, number: int, *purpose: str) -> Iterator[Batch]:
@@ -231,7 +232,7 @@ class Trainer:
             higher = METRICS[self.config.headline].higher_is_better
             evaluation |= choose(history, number, value, by=by, higher_is_better=higher)
         evaluation |= {TEST_EXAMPLES: reply.examples, **metrics}
-        if self.config.regression:
+        if self.config.task == "regression":
             evaluation[MEAN_OF_LABELS] = of_mean(metrics)
         return evaluation | read_details(reply.records, self.data.class_names)
 

@@ -15,6 +15,7 @@ from fda_flower.clients.training import loss_for
 from fda_flower.errors import invalid
 from fda_flower.models.parts import features_of, head_of, replace_head
 from fda_flower.names.options import Bounds, NotNegative, Positive
+from fda_flower.names.tasks import Task
 from fda_flower.records.record import (
     Record,
 )
@@ -36,6 +37,7 @@ class Step:
     labelled: Batch | None
     unlabelled: Tensor | None
     rng: np.random.Generator
+    task: Task = "classes"
 
 
 class Reference(CommonOptions, ABC):
@@ -119,12 +121,12 @@ def outputs_of(model: nn.Module, batches: Sequence[Batch]) -> list[Tensor]:
 
 def source_loss(model: nn.Module, step: Step) -> Tensor:
     """Return the mean over sources of the mean loss of their batches."""
-    return mean_loss(outputs_of(model, step.sources), step.sources)
+    return mean_loss(outputs_of(model, step.sources), step)
 
 
-def mean_loss(outputs: Sequence[Tensor], batches: Sequence[Batch]) -> Tensor:
-    """Return the mean over batches of their mean losses."""
-    losses = [loss_for(y)(out, y) for out, (_, y) in zip(outputs, batches, strict=True)]
+def mean_loss(outputs: Sequence[Tensor], step: "Step") -> Tensor:
+    """Return the mean over the sources' batches of their mean losses."""
+    losses = [loss_for(step.task)(out, y) for out, (_, y) in zip(outputs, step.sources, strict=True)]
     return torch.stack(losses).mean()
 
 
@@ -164,7 +166,7 @@ class SourceTarget(Reference):
         """Yield the mean loss of all labelled samples of the step."""
         batches = [*step.sources, *([] if step.labelled is None else [step.labelled])]
         y = torch.cat([y for _, y in batches])
-        yield loss_for(y)(torch.cat(outputs_of(model, batches)), y)
+        yield loss_for(step.task)(torch.cat(outputs_of(model, batches)), y)
 
 
 class Entropy(SourceTarget):
@@ -306,7 +308,7 @@ class CORAL(ERM):
             outputs = outputs_of(model, step.sources)
         parts = torch.split(features[0], [len(y) for _, y in step.sources])
         gaps = [self.gap(a, b) for a, b in combinations(parts, 2)]
-        yield mean_loss(outputs, step.sources) + self.gamma * torch.stack(gaps).mean()
+        yield mean_loss(outputs, step) + self.gamma * torch.stack(gaps).mean()
 
 
 class MMD(CORAL):
@@ -341,5 +343,8 @@ class Mixup(ERM):
             mixed.append((u * x[:n] + (1 - u) * other_x[:n], y[:n]))
             labels.append((u, y[:n], other_y[:n]))
         parts = zip(outputs_of(model, mixed), labels, strict=True)
-        losses = [u * loss_for(y)(out, y) + (1 - u) * loss_for(y)(out, other) for out, (u, y, other) in parts]
+        losses = [
+            u * loss_for(step.task)(out, y) + (1 - u) * loss_for(step.task)(out, other)
+            for out, (u, y, other) in parts
+        ]
         yield torch.stack(losses).mean()

@@ -114,7 +114,7 @@ def _made_for(run: RecordedRun) -> str:
 def _header(run: RecordedRun, model: Model) -> str:
     """Return the YAML: JSON strings and numbers are YAML too."""
     metric, value = METRICS[run.metric], shares(run.history, run.metric)["last5"]
-    task = f"{_inputs(run, model)}-{'regression' if metric.regression else 'classification'}"
+    task = f"{_inputs(run, model)}-{'regression' if metric.tasks == ('regression',) else 'classification'}"
     lines = [
         "library_name: fda-flower",
         f"pipeline_tag: {task}",

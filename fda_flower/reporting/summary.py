@@ -189,7 +189,7 @@ def name_of_baseline(metric: str) -> str:
     >>> name_of_baseline("auroc"), name_of_baseline("r2")
     ('most frequent class', 'mean of the labels')
     """
-    return "mean of the labels" if METRICS[metric].regression else "most frequent class"
+    return "mean of the labels" if METRICS[metric].tasks == ("regression",) else "most frequent class"
 
 
 UNEVEN = 1.25

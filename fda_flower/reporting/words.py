@@ -102,7 +102,7 @@ def _span(seconds: float) -> str:
 def _labels(config: RunConfig, data: "FederatedDataset") -> str:
     options = dict(config.data.dataset_options)
     column = f" in column '{options.get('label', 'label')}'" if config.dataset == "table" else ""
-    if config.data.is_regression:
+    if config.data.task == "regression":
         return f"Labels{column}: numbers, {data.classes} of each sample"
     names = data.class_names or tuple(map(str, range(data.classes)))
     if len(names) > MOST_SHOWN:
@@ -151,7 +151,9 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
     metric = METRICS[summary["metric"]]
     tests = f"{samples or ''} test samples{of_units(samples, units)}".lstrip()
     what = f"naming the most frequent class, '{baseline.get('class')}',"
-    what = f"{'predicting the mean of the labels' if metric.regression else what} for all {tests}"
+    what = (
+        f"{'predicting the mean of the labels' if metric.tasks == ('regression',) else what} for all {tests}"
+    )
     if not is_better(summary):
         better, end = "Not better", ""
     elif "interval" not in summary:

@@ -225,7 +225,7 @@ def read_attack(settings: Mapping[str, Any], config: RunConfig) -> Attack | None
         raise invalid("attackers", count, f"give {len(sources)} at most, the number of sources")
     if name is None or not count:
         return None
-    if name in LABELS and config.regression:
+    if name in LABELS and config.task != "classes":
         raise invalid("attack", name, "choose another one", f"but '{config.dataset}' has no classes")
     if config.entry.centralised:
         why = f"but method '{config.method}' has no clients"

@@ -8,6 +8,7 @@ from fda_flower.engines import Resources
 from fda_flower.errors import ConfigError, check_choice, invalid
 from fda_flower.metrics import headline_metric
 from fda_flower.models import ADABN, AND, LINEAR, MODELS, reads_text, uses_own_statistics
+from fda_flower.names.tasks import TASKS
 from fda_flower.runs.completion import (
     VARIANTS,
     Completion,
@@ -34,7 +35,7 @@ def checked(request: Request, data: DataSpec | None = None) -> tuple[Request, Co
     run, completion = complete(request, data)
     data, method = completion.data, entry_of(run, run.method)
     _check_network(run, method)
-    _ = headline_metric(run.metric, regression=data.is_regression)
+    _ = headline_metric(run.metric, data.task)
     # Building these validates their fields.
     _ = local_training(run, method), local_training(run, method, target=True), Resources(run.threads)
     _ = StrategySettings(**common_settings(run))
@@ -96,7 +97,7 @@ def _check_patients(run: Request, method: Method, data: DataSpec) -> None:
     if uses_own_statistics(run.model):
         why = "but with dp-unit patient: one patient would change the rows of all others"
         raise invalid("model", run.model, f"leave '{AND}{ADABN}' out", why)
-    if data.is_regression:
+    if data.task == "regression":
         why = f"but '{run.dataset}' is a regression, whose labels have no limit that noise could follow"
         raise invalid("dp-unit", run.dp_unit, "choose a data set with classes", why)
     if not run.dp_open_target:
@@ -125,10 +126,10 @@ def _check_method(run: Request, method: Method, data: DataSpec) -> None:
     if run.beta is not None:
         _check_beta(run, method, sources)
     trains = not method.centralised and method.train is None
-    if run.class_weights != "none" and (data.is_regression or not trains):
+    if run.class_weights != "none" and (data.task != "classes" or not trains):
         why = f"but {what} has no local training to weigh them in"
-        if data.is_regression:
-            why = f"but '{run.dataset}' is a regression, which has no classes"
+        if data.task != "classes":
+            why = f"but '{run.dataset}' is {TASKS[data.task]}, which has no classes"
         raise invalid("class-weights", run.class_weights, "leave it out", why)
     strategy = method.build(**strategy_options(run, method, data))
     if run.privacy.of_patients and strategy.without_patients is not None:

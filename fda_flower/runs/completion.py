@@ -162,7 +162,7 @@ def _rules_ridge_out(request: Request, data: DataSpec) -> str | None:
         return f"the network '{request.model}' starts from random weights"
     if request.class_weights != "none":
         return "Ridge has no training loss in which classes could weigh more"
-    noise_for_sums = request.dp_open_target and request.dp_clip is None and not data.is_regression
+    noise_for_sums = request.dp_open_target and request.dp_clip is None and data.task == "classes"
     if request.privacy.on and not noise_for_sums:
         return "Ridge has noise for patients alone, with classes and dp-open-target and without dp-clip"
     return None
@@ -223,7 +223,7 @@ def fitting_model(data: DataSpec, method: Method, of_patients: bool) -> str:
     if method.train is None:
         return fits
     linear = MODELS[fits].linear
-    if linear == HINGES and data.is_regression:
+    if linear == HINGES and data.task == "regression":
         return NUMBERS
     if of_patients and uses_own_statistics(linear):
         return linear.partition(AND)[0]

@@ -8,6 +8,7 @@ from fda_flower.datasets.amounts import most
 from fda_flower.datasets.spec import AMOUNTS
 from fda_flower.metrics import headline_metric
 from fda_flower.models import Train
+from fda_flower.names.tasks import Task
 from fda_flower.runs.checks import checked
 from fda_flower.runs.completion import (
     Completion,
@@ -77,14 +78,14 @@ class RunConfig(Request, Completion):
         return (*self.entry.needs, *self.strategy.needs)
 
     @property
-    def regression(self) -> bool:
+    def task(self) -> Task:
         """Whether the labels are numbers."""
-        return self.data.is_regression
+        return self.data.task
 
     @property
     def headline(self) -> str:
         """The figure by which the run is judged, a name of `fda_flower.metrics.METRICS`."""
-        return headline_metric(self.metric, regression=self.regression)
+        return headline_metric(self.metric, self.task)
 
     @property
     def all_rounds(self) -> int:

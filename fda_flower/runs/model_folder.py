@@ -176,7 +176,7 @@ def _about(config: RunConfig, shape: tuple[int, ...], classes: int) -> About:
         train=str(config.trained),
         shape=shape,
         classes=classes,
-        regression=config.regression,
+        task=config.task,
         dataset_options=dict(config.dataset_options),
         rounds=config.all_rounds,
         versions=versions(),

@@ -7,6 +7,7 @@ from torch import nn
 
 from fda_flower.errors import ConfigError
 from fda_flower.models.parts import batch_norm_names, has_body, head_of
+from fda_flower.names.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Facts:
     model_name: str
     sources: int
     unlabelled: int | None
-    regression: bool
+    task: Task
     has_backbone: bool = False
 
 
@@ -80,8 +81,8 @@ NEEDS: dict[str, Need] = {
     ),
     "classes": Need(
         "classes",
-        lambda facts: not facts.regression,
-        "the labels of this data set are numbers: choose another data set",
+        lambda facts: facts.task == "classes",
+        "this data set has none: choose another data set",
     ),
     "two sources": Need(
         "at least two sources", lambda facts: facts.sources > 1, "there is {sources}: add a source"

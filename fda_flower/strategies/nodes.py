@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 
 from fda_flower.errors import ConfigError, RunError, printable
 from fda_flower.files import as_file_name
+from fda_flower.names.tasks import Task
 from fda_flower.names.words import by_reason, counted, listed
 from fda_flower.wire.internals import NO_HEARTBEAT, keys_of, names_of, reason_of, seconds_to_connect
 from fda_flower.wire.protocol import (
@@ -26,8 +27,10 @@ from fda_flower.wire.protocol import (
     PROBLEM,
     PROPERTIES,
     REFUSED,
+    REGRESSION,
     ROLE_QUERY,
     SERVER_ROUND,
+    TASK,
     settings_in,
 )
 from fda_flower.wire.questions import check_settings
@@ -81,6 +84,12 @@ class Node:
     def role(self) -> str:
         """``"target"`` or ``"source"``."""
         return "target" if self.is_target else "source"
+
+    @property
+    def task(self) -> Task:
+        """What its model predicts."""
+        task: Task = self.info.get(TASK) or ("regression" if self.info.get(REGRESSION) else "classes")
+        return task
 
     @property
     def has_table(self) -> bool:

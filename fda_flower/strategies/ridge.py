@@ -117,7 +117,7 @@ class Ridge(OnFeatures):
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` if sums are masked for too few or many sources, or the target has too few."""
         nodes = list(nodes)
-        if self.paths == "logistic" and any(map(is_regression, nodes)):
+        if self.paths == "logistic" and any(node.task != "classes" for node in nodes):
             why = "but the labels are numbers, and logistic heads have classes"
             raise invalid("paths", self.paths, "leave it out", why)
         sources = sum(not node.is_target for node in nodes)
@@ -154,14 +154,14 @@ class Ridge(OnFeatures):
 
     def takes_noise(self, round: Round) -> bool:
         """Return whether sums with noise are of use: for classes, unless the heads would ignore it."""
-        regression = round.target is not None and is_regression(round.target)
-        return self.paths not in WITHOUT_NOISE and not regression
+        classes = round.target is None or round.target.task == "classes"
+        return self.paths not in WITHOUT_NOISE and classes
 
     def heads(self, nodes: Collection[Node]) -> Heads:
         """Return which heads the nodes average, each a target."""
         if self.paths != "auto":
             return self.paths
-        suited = all(node.has_table and not is_regression(node) for node in nodes)
+        suited = all(node.has_table and node.task == "classes" for node in nodes)
         return "logistic" if suited else "both"
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
@@ -197,7 +197,7 @@ class Ridge(OnFeatures):
     def _solve(self, round: Round, sources: Sources, target: Node) -> FitHead:
         """Return the question to the target; drop sources whose sums are unusable."""
         sums = self.sums(round, sources)
-        paths, start = sums.start(self.heads([target]), scaled=is_regression(target))
+        paths, start = sums.start(self.heads([target]), scaled=target.task == "regression")
         rest = self.unlabelled and paths != "logistic"
         return FitHead(paths=paths, start=start, unlabelled=rest)
 
@@ -221,8 +221,3 @@ class Ridge(OnFeatures):
             why = f"since a class has fewer than {ENOUGH} {what} and each is held out"
             return [f"{lines[0]}; that is optimistic, {why}"]
         return lines
-
-
-def is_regression(node: Node) -> bool:
-    """Return whether a node's labels are numbers."""
-    return bool(node.info.get(protocol.REGRESSION))

@@ -9,12 +9,12 @@ import numpy as np
 from flwr.common import log
 
 from fda_flower.aggregation import joined_head, usual_factor, widths_of, with_head, with_kinds
-from fda_flower.metrics import METRICS, Metric
+from fda_flower.metrics import METRICS, Metric, metric_names
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
 from fda_flower.strategies.benefit import units_of
 from fda_flower.strategies.replies import BadReplyError, check_metrics
-from fda_flower.strategies.ridge import Ridge, is_regression
+from fda_flower.strategies.ridge import Ridge
 from fda_flower.wire.asked.ridge import FitSiteHead, SiteFitted, SumRows
 from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.protocol import TrainRequest
@@ -88,9 +88,9 @@ class RidgeEverySite(Ridge):
         request = TrainRequest(round.arrays, round.config, question=question)
         nodes = {node: request for node in round.sources if node.domain in domains}
         _, replied = round.exchange(nodes)
-        regression = any(map(is_regression, nodes))
-        self._note_sites(round, replied, "r2" if regression else "accuracy")
-        heads = [total.head(regression, usual_factor(paths)) / len(totals) for total in totals]
+        task = next(iter(nodes)).task
+        self._note_sites(round, replied, metric_names(task)[0])
+        heads = [total.head(task == "regression", usual_factor(paths)) / len(totals) for total in totals]
         head = joined_head(heads, widths_of(round.model))
         return Aggregated(with_head(round.model, head[:-1].T, head[-1]))
 

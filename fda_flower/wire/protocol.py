@@ -84,7 +84,7 @@ TRAIN_LOSS = "train-loss"
 """Metrics of a train reply."""
 
 LABELLED, UNLABELLED, TEST = "examples", "unlabelled", "test-examples"
-VALIDATION_EXAMPLES, REGRESSION = "validation-examples", "regression"
+VALIDATION_EXAMPLES, REGRESSION, TASK = "validation-examples", "regression", "task"
 GROUPS, TEST_GROUPS, VALIDATION_GROUPS = "groups", "test-groups", "validation-groups"
 CLASS_NAMES, FEATURES, COLUMNS = "class-names", "features", "columns"
 FROZEN, EVALUATES = "frozen-weights", "evaluates"

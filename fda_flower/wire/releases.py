@@ -43,7 +43,7 @@ METRICS: Mapping[str, Release] = {
 INFO: Mapping[str, Release] = {
     **dict.fromkeys(("domain", "role", "aggregated-on", "frozen-weights", "evaluates"), Release.NOTHING),
     **dict.fromkeys(
-        ("gated", "refused", "problem", "regression", "shape", "classes", "columns"), Release.NOTHING
+        ("gated", "refused", "problem", "regression", "task", "shape", "classes", "columns"), Release.NOTHING
     ),
     **dict.fromkeys(("epsilon", "delta", "uncovered", "of-patients"), Release.NOTHING),
     **dict.fromkeys(("examples", "unlabelled", "test-examples", "validation-examples"), Release.COUNTS),

@@ -168,7 +168,7 @@ def test_evaluate_tells_the_figures_and_follows_the_model(kind, model):
     loss, examples, metrics = first
     assert 0 < loss < math.inf
     assert examples == len(one.domain.test)
-    assert set(metrics) == set(metric_names(regression=False)) - {"loss"}
+    assert set(metrics) == set(metric_names("classes")) - {"loss"}
     assert 0 <= metrics["accuracy"] <= 1
     assert equal(one.get_parameters({}), initial(model)), "evaluation changes no model"
     better = fit(one, 1, model, epochs=5)
@@ -251,7 +251,7 @@ def test_steps_with_a_penalty_by_hand_and_the_fixed_point():
     assert moved_to(3.0, 2) == pytest.approx(0.2 + 0.1 * (1.8 - 3 * 0.2), rel=1e-6)
     assert moved_to(3.0, 200) == pytest.approx(2 / 4, rel=1e-6)  # (2 + μ·0)/(1 + μ)
     assert moved_to(3.0, 200, begin=1.0) == pytest.approx((2 + 3) / 4, rel=1e-6)
-    own = plain_objective(PARABOLA.y, LocalTraining(0.1, 4))
+    own = plain_objective(PARABOLA, LocalTraining(0.1, 4))
     assert moved_to(3.0, 5, objective=own) == moved_to(3.0, 5) != moved_to(0.0, 5)
 
 

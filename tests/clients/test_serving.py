@@ -105,7 +105,7 @@ def test_a_reply_has_arrays_metrics_and_info_and_an_evaluation_its_figures(grid,
         return  # the method asks it for no evaluation
     evaluation = ask(grid, node, "evaluate").content
     assert set(evaluation) == {"metrics"}
-    assert set(evaluation["metrics"]) == {*metric_names(regression=False), "num-examples"}
+    assert set(evaluation["metrics"]) == {*metric_names("classes"), "num-examples"}
     assert evaluation["metrics"]["num-examples"] == len(FEDERATION.domains[DOMAINS[node]].test)
 
 

@@ -178,17 +178,22 @@ def test_evaluation_of_outputs_made_by_hand(batch_size: int) -> None:
     assert determination == pytest.approx(1 - 5 / 20)
 
 
+def labelled(y):
+    """Return samples with these labels, whose inputs do not matter."""
+    return Samples(torch.zeros(len(y), 1), y)
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e4, 1e30])
 def test_the_loss_of_classes_is_the_cross_entropy_of_torch(scale):
     outputs, y = scale * torch.randn(500, 7, generator=generator()), torch.arange(500) % 7
     outputs[3, 2] = -torch.inf  # of another class: this one is impossible
-    loss = mean_loss(outputs, y)
+    loss = mean_loss(outputs, y, "classes")
     assert loss == pytest.approx(float(cross_entropy(outputs.double(), y)), rel=1e-6)
-    assert metrics_of(outputs, y)["loss"] == loss
+    assert metrics_of(outputs, labelled(y))["loss"] == loss
     outputs[3, 3] = -torch.inf
-    assert mean_loss(outputs, y) == torch.inf
+    assert mean_loss(outputs, y, "classes") == torch.inf
     outputs[0, 0] = torch.nan
-    assert np.isnan(mean_loss(outputs, y))
+    assert np.isnan(mean_loss(outputs, y, "classes"))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +205,7 @@ def test_the_loss_of_classes_is_the_cross_entropy_of_torch(scale):
     ],
 )
 def test_determination_of_a_regression(y, predicted, expected) -> None:
-    found = metrics_of(torch.tensor(predicted)[:, None], torch.tensor(y)[:, None])
+    found = metrics_of(torch.tensor(predicted)[:, None], labelled(torch.tensor(y)[:, None]))
     np.testing.assert_array_equal(found["r2"], expected)
 
 
@@ -226,14 +231,16 @@ def test_class_weights_by_hand():
     outputs, batch = torch.tensor([[1.0, 0.0, 2.0], [0.0, 1.0, 0.0]]), torch.tensor([0, 2])
     losses = cross_entropy(outputs, batch, reduction="none")
     expected = (2 / 3 * losses[0] + 2 * losses[1]) / (2 / 3 + 2)
-    torch.testing.assert_close(training_loss(torch.tensor([0, 0, 0, 2]), BALANCED)(outputs, batch), expected)
+    torch.testing.assert_close(
+        training_loss(labelled(torch.tensor([0, 0, 0, 2])), BALANCED)(outputs, batch), expected
+    )
 
 
 def test_balanced_labels_and_numbers_have_the_plain_loss():
     y, outputs = torch.tensor([0, 1, 0, 1]), torch.randn(4, 3, generator=generator())
-    torch.testing.assert_close(training_loss(y, BALANCED)(outputs, y), cross_entropy(outputs, y))
-    assert training_loss(torch.zeros(2, 1), BALANCED) is nn.functional.mse_loss
-    assert training_loss(torch.tensor([0, 1]), LocalTraining(0.1, 4)) is cross_entropy
+    torch.testing.assert_close(training_loss(labelled(y), BALANCED)(outputs, y), cross_entropy(outputs, y))
+    assert training_loss(labelled(torch.zeros(2, 1)), BALANCED) is nn.functional.mse_loss
+    assert training_loss(labelled(torch.tensor([0, 1])), LocalTraining(0.1, 4)) is cross_entropy
 
 
 @pytest.mark.parametrize("method", ["fedavg", "ditto", "apfl", "irm", "feddaf", "mixture", "fedda-joint"])

@@ -455,7 +455,7 @@ def test_a_regression_has_numbers_in_units_of_the_sources_deviation(tmp_path):
     for name, start in (("a", 100), ("b", 200), ("c", 10_000)):
         write(tmp_path, name, rows=[[str(i), str(-i), str(start + i)] for i in range(20)])
     spec = spec_of(tmp_path, task="regression")
-    assert spec.is_regression
+    assert spec.task == "regression"
     options = dict(spec.dataset_options)
     assert (options["label_mean"], options["label_deviation"]) == (160.0, 50.3), "the target has no say"
     spaced = spec_of(tmp_path, domains="a, b, c", task="regression")

@@ -114,7 +114,7 @@ def test_erm_is_the_mean_over_sources_however_many_samples_they_have(model, step
 
 def test_erm_takes_numbers_as_labels_too(step):
     model, numbers = nn.Linear(4, 1), [(x, y.float()[:, None]) for x, y in step.sources]
-    (loss,) = ERM().losses(model, Step(numbers, None, None, step.rng))
+    (loss,) = ERM().losses(model, Step(numbers, None, None, step.rng, "regression"))
     assert number(loss) == pytest.approx(
         np.mean([number(mse_loss(model(x), y)) for x, y in numbers]), rel=1e-6
     )

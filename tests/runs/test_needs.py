@@ -13,13 +13,13 @@ from fda_flower.runs.methods import METHODS
 from fda_flower.runs.needs import NEEDS, Facts, check_needs
 
 
-def facts(model="mlp", sources=3, unlabelled=10, regression=False, body=True, **options):
+def facts(model="mlp", sources=3, unlabelled=10, task="classes", body=True, **options):
     shape = (3, 16, 16) if model == "resnet9" else (4,)
     network = build_model(model, shape, 2, 0, options)
     if not body:
         network.requires_grad_(False)
         head_of(network).requires_grad_(True)
-    return Facts(network, model, sources, unlabelled, regression)
+    return Facts(network, model, sources, unlabelled, task)
 
 
 GOOD_AND_BAD = {
@@ -29,7 +29,7 @@ GOOD_AND_BAD = {
     "head": (facts(), replace(facts(), model=nn.Conv1d(1, 1, 1)), "'head'"),
     "batch-norm": (facts("resnet9", width=1), facts(), "resnet9"),
     "unlabelled": (facts(), facts(unlabelled=0), "lower target-samples"),
-    "classes": (facts(), facts(regression=True), "choose another data set"),
+    "classes": (facts(), facts(task="regression"), "choose another data set"),
     "two sources": (facts(sources=2), facts(sources=1), "add a source"),
 }
 

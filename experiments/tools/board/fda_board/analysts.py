@@ -89,7 +89,7 @@ def _rows(domain: Domain, samples: Samples, site: int, regression: bool) -> Rows
 
 def read_table(data: Any) -> Table:
     """Return the rows of a federation, given by its `DataSpec`."""
-    federation, names, regression = load_federation(data), data.source_names, data.is_regression
+    federation, names, regression = load_federation(data), data.source_names, data.task == "regression"
     target = federation.domains[data.target_name]
     sources = [federation.domains[name] for name in names]
     return Table(
@@ -189,7 +189,7 @@ def outputs(table: Table) -> Iterator[tuple[str, Callable[[], Array]]]:
 
 def figures(made: Array, y: Array, regression: bool) -> dict[str, float]:
     """Return the figures of a reference's outputs for rows with the labels `y`."""
-    metrics = measure(made, y, regression=regression)
+    metrics = measure(made, y, "regression" if regression else "classes")
     return metrics if regression else {**metrics, "loss": log_loss(made, y)}
 
 

@@ -9,6 +9,7 @@ from scipy.stats import binomtest, rankdata
 from sklearn import metrics as sklearn_metrics
 
 from fda_flower.clients.training import metrics_of
+from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import (
     CONFIDENCE,
@@ -29,8 +30,8 @@ CLASSES = np.array([0, 1, 1, 2])
 
 
 def test_classes_by_hand():
-    figures = measure(LOGITS, CLASSES, regression=False)
-    assert list(figures) == [name for name in metric_names(regression=False) if name != "loss"]
+    figures = measure(LOGITS, CLASSES, "classes")
+    assert list(figures) == [name for name in metric_names("classes") if name != "loss"]
     assert figures["accuracy"] == 0.75
     assert figures["balanced-accuracy"] == pytest.approx((1 + 0.5 + 1) / 3)
     assert figures["macro-f1"] == pytest.approx((2 / 3 + 2 / 3 + 1) / 3)
@@ -45,14 +46,14 @@ def test_a_model_that_knows_nothing_has_the_figures_that_are_measured_of_its_out
     generator = np.random.default_rng(seed)
     y = generator.choice([0, 1, 3], 50, p=[0.2, 0.5, 0.3])
     names_one = np.tile(np.eye(5)[np.bincount(y).argmax()], (50, 1))
-    measured = measure(names_one, y, regression=False)
+    measured = measure(names_one, y, "classes")
     measured.pop("ece")
     assert of_most_frequent(confusion(generator.normal(size=(50, 5)), y)) == pytest.approx(measured)
 
     numbers, model = generator.normal(size=(50, 2)), generator.normal(size=(50, 2))
-    of_the_mean = measure(np.tile(numbers.mean(axis=0), (50, 1)), numbers, regression=True)
+    of_the_mean = measure(np.tile(numbers.mean(axis=0), (50, 1)), numbers, "regression")
     of_the_mean.pop("mae")
-    found = of_mean(measure(model, numbers, regression=True))
+    found = of_mean(measure(model, numbers, "regression"))
     assert found == pytest.approx(of_the_mean, abs=1e-12)
 
 
@@ -67,7 +68,7 @@ def test_the_bits_are_those_of_scikit_learn_and_scipy(seed):
     """They were computed by these libraries, whose import takes seconds; rounded logits have ties."""
     generator = np.random.default_rng(seed)
     y, logits = generator.choice([0, 1, 3], 100), generator.normal(size=(100, 5)).astype(np.float32).round(1)
-    predicted, classes, figures = logits.argmax(axis=1), np.unique(y), measure(logits, y, regression=False)
+    predicted, classes, figures = logits.argmax(axis=1), np.unique(y), measure(logits, y, "classes")
     both = sklearn_metrics.precision_recall_fscore_support(y, predicted, labels=classes, zero_division=0)
     assert figures["accuracy"] == sklearn_metrics.accuracy_score(y, predicted)
     assert figures["balanced-accuracy"] == np.mean(both[1])
@@ -89,12 +90,12 @@ def test_the_bits_are_those_of_scikit_learn_and_scipy(seed):
 
 
 def test_logits_and_log_probabilities_have_the_same_figures():
-    shifted = measure(LOGITS + np.arange(4)[:, None], CLASSES, regression=False)
-    assert shifted == pytest.approx(measure(LOGITS, CLASSES, regression=False))
+    shifted = measure(LOGITS + np.arange(4)[:, None], CLASSES, "classes")
+    assert shifted == pytest.approx(measure(LOGITS, CLASSES, "classes"))
 
 
 def test_a_single_class_has_no_area():
-    single = measure(LOGITS[:1], CLASSES[:1], regression=False)
+    single = measure(LOGITS[:1], CLASSES[:1], "classes")
     assert "auroc" not in single
     assert single["accuracy"] == single["balanced-accuracy"] == single["macro-f1"] == 1
 
@@ -102,18 +103,18 @@ def test_a_single_class_has_no_area():
 def test_outputs_that_are_not_finite_have_the_figures_of_the_predicted_class_alone():
     logits = LOGITS.copy()
     logits[0, 0] = np.nan
-    assert set(measure(logits, CLASSES, regression=False)) == {"accuracy", "balanced-accuracy", "macro-f1"}
-    assert measure(np.array([[np.inf], [1.0]]), np.zeros((2, 1)), regression=True) == {}
+    assert set(measure(logits, CLASSES, "classes")) == {"accuracy", "balanced-accuracy", "macro-f1"}
+    assert measure(np.array([[np.inf], [1.0]]), np.zeros((2, 1)), "regression") == {}
 
 
 def test_numbers_by_hand():
     y, outputs = np.array([[0.0], [2.0], [4.0]]), np.array([[1.0], [2.0], [2.0]])
-    figures = measure(outputs, y, regression=True)
+    figures = measure(outputs, y, "regression")
     assert figures == pytest.approx({"r2": 1 - 5 / 8, "rmse": np.sqrt(5 / 3), "mae": 1.0})
-    assert measure(outputs, y[:, 0], regression=True) == figures
+    assert measure(outputs, y[:, 0], "regression") == figures
     # Of several outputs R² is that of all squares together.
     y, outputs = np.array([[0.0, 0.0], [2.0, 20.0]]), np.array([[1.0, 0.0], [2.0, 20.0]])
-    figures = measure(outputs, y, regression=True)
+    figures = measure(outputs, y, "regression")
     assert figures["r2"] == pytest.approx(1 - 1 / (2 + 200))
     assert figures["rmse"] == 0.5
 
@@ -122,8 +123,10 @@ def test_numbers_by_hand():
 @pytest.mark.parametrize("count", [1, 2])
 def test_r2_of_labels_that_are_all_the_same_is_1_if_exact_else_0_in_a_record_too(outputs, r2, count):
     y, outputs = np.array([[1.0, 2.0]] * count), np.array(outputs * count)
-    assert measure(outputs, y, regression=True)["r2"] == r2
-    assert metrics_of(torch.from_numpy(outputs), torch.from_numpy(y))["r2"] == r2
+    assert measure(outputs, y, "regression")["r2"] == r2
+    assert (
+        metrics_of(torch.from_numpy(outputs), Samples(torch.zeros(count, 1), torch.from_numpy(y)))["r2"] == r2
+    )
 
 
 def test_calibration_error_joins_the_samples_of_a_bin():
@@ -162,11 +165,11 @@ def test_no_interval_where_the_number_of_samples_gives_none(name, value, samples
 
 
 def test_the_headline_is_the_default_of_the_task_or_a_name_of_it():
-    assert headline_metric(None, regression=False) == "accuracy"
-    assert headline_metric(None, regression=True) == "r2"
-    assert headline_metric("loss", regression=True) == headline_metric("loss", regression=False) == "loss"
+    assert headline_metric(None, "classes") == "accuracy"
+    assert headline_metric(None, "regression") == "r2"
+    assert headline_metric("loss", "regression") == headline_metric("loss", "classes") == "loss"
     with pytest.raises(ConfigError, check=names("metric", "auroc")):
-        headline_metric("auroc", regression=True)
+        headline_metric("auroc", "regression")
 
 
 def test_which_figure_is_best_and_which_cannot_be():

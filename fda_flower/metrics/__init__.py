@@ -1,0 +1,57 @@
+"""The metrics of a model on a test set: names, definitions and intervals.
+
+NumPy is imported only to compute a metric.
+"""
+
+from fda_flower.metrics.classes import ECE_BINS, by_class, calibration_error, confusion, of_most_frequent
+from fda_flower.metrics.intervals import (
+    CONFIDENCE,
+    effective_size,
+    interval,
+    paired_interval,
+    paired_shares,
+    share_interval,
+)
+from fda_flower.metrics.measuring import measure
+from fda_flower.metrics.names import (
+    ASKED,
+    EFFECTIVE,
+    METRICS,
+    ROUNDING,
+    SET_METRICS,
+    SETS,
+    UNITS,
+    Metric,
+    headline_metric,
+    metric_names,
+)
+from fda_flower.metrics.regression import of_mean
+from fda_flower.metrics.sets import measure_intervals, measure_sets
+
+__all__ = [
+    "ASKED",
+    "CONFIDENCE",
+    "ECE_BINS",
+    "EFFECTIVE",
+    "METRICS",
+    "ROUNDING",
+    "SETS",
+    "SET_METRICS",
+    "UNITS",
+    "Metric",
+    "by_class",
+    "calibration_error",
+    "confusion",
+    "effective_size",
+    "headline_metric",
+    "interval",
+    "measure",
+    "measure_intervals",
+    "measure_sets",
+    "metric_names",
+    "of_mean",
+    "of_most_frequent",
+    "paired_interval",
+    "paired_shares",
+    "share_interval",
+]

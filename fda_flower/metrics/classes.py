@@ -1,0 +1,132 @@
+"""Metrics of classes.
+
+NumPy is imported only to compute a metric.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+ECE_BINS = 15
+
+
+def of_most_frequent(counts: "NDArray[Any]") -> dict[str, float]:
+    """Return the metrics of the model that always predicts the most frequent class of the test set.
+
+    It is the best model that ignores its input. Its ``ece`` and loss depend on its confidence, and are left
+    out. `counts` is any model's `confusion` matrix on a test set that is not empty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> of_most_frequent(np.array([[8, 2], [14, 21]]))["accuracy"]  # 35 of 45 are of the second class
+    0.7777777777777778
+    """
+    import numpy as np
+
+    support = counts.sum(axis=1, dtype=np.float64)
+    constant = np.zeros((len(support), len(support)))
+    constant[:, support.argmax()] = support
+    metrics = {"accuracy": float(support.max() / support.sum()), **_means_over_classes(constant)}
+    return metrics | ({"auroc": 0.5} if np.count_nonzero(support) > 1 else {})
+
+
+def _means_over_classes(counts: "NDArray[Any]") -> dict[str, float]:
+    """Return a confusion matrix's metrics that are means over the classes with samples."""
+    import numpy as np
+
+    _, recall, f1, support = _scores(counts)
+    present = support > 0
+    return {
+        "balanced-accuracy": float(np.mean(recall[present])),
+        "macro-f1": float(np.mean(f1[present])),
+    }
+
+
+def _auroc(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> float:
+    """Return a class's ``(Σ_positive r − p(p+1)/2) / (p (n − p))`` (Hanley and McNeil, Radiology 143, 1982).
+
+    It ranks only the positive samples, in a fraction of scikit-learn's time.
+    """
+    import numpy as np
+
+    own, ordered = np.sort(scores[positive]), np.sort(scores)
+    # Twice the mean of the ranks that equal scores share.
+    ranks = np.searchsorted(ordered, own) + np.searchsorted(ordered, own, "right") + 1
+    count = len(own)
+    return float((ranks.sum() / 2 - count * (count + 1) / 2) / (count * (len(scores) - count)))
+
+
+def _scores(counts: "NDArray[Any]") -> "tuple[NDArray[np.float64], ...]":
+    """Return each class's precision, recall, F1 (0 without samples) and support, as scikit-learn does."""
+    import numpy as np
+
+    right, true, predicted = counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)
+    parts = ((right, predicted), (right, true), (2 * right, true + predicted))
+    return (*(part / np.maximum(whole, 1) for part, whole in parts), true)
+
+
+def calibration_error(confidence: "NDArray[Any]", right: "NDArray[np.bool_]") -> float:
+    """Return ``ECE = Σ_b |B_b|/n |acc(B_b) − conf(B_b)|`` over 15 bins of equal width.
+
+    ``B_b`` are the samples whose largest probability, `confidence`, is in ``((b−1)/15, b/15]``, ``acc`` their
+    accuracy, by `right`, and ``conf`` the mean of these probabilities (Guo, Pleiss, Sun and Weinberger, On
+    Calibration of Modern Neural Networks, ICML 2017, equation 3). Both arrays have shape ``(n,)``.
+    """
+    import numpy as np
+
+    bins = np.digitize(confidence, np.arange(1, ECE_BINS) / ECE_BINS, right=True)
+    return float(np.abs(np.bincount(bins, weights=right - confidence)).sum() / len(right))
+
+
+def confusion(outputs: "NDArray[Any]", y: "NDArray[Any]") -> "NDArray[np.int64]":
+    """Return the confusion matrix: true classes in rows, predicted ones in columns.
+
+    `outputs` are logits or probabilities, ``(n, classes)``, and `y` the true classes, ``(n,)``.
+    """
+    return _counts(y, outputs.argmax(axis=1), outputs.shape[1])
+
+
+def _counts(y: "NDArray[Any]", predicted: "NDArray[Any]", classes: int) -> "NDArray[np.int64]":
+    import numpy as np
+
+    places = y.astype(np.int64) * classes + predicted
+    return np.bincount(places, minlength=classes**2).reshape(classes, classes)
+
+
+def by_class(
+    counts: "NDArray[np.int64]", names: Sequence[str] | None = None
+) -> dict[str, dict[str, float | int]]:
+    """Return ``precision``, ``recall``, ``f1`` and ``support`` of each class from its `confusion` matrix.
+
+    A metric without samples is 0. The default names are the classes' numbers.
+    """
+    names = [str(label) for label in range(len(counts))] if names is None else names
+    return {
+        name: {"precision": float(p), "recall": float(r), "f1": float(f), "support": int(n)}
+        for name, p, r, f, n in zip(names, *_scores(counts), strict=True)
+    }
+
+
+def measure_classes(outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, float]:
+    """Return the metrics of classes; see `fda_flower.metrics.measure`."""
+    import numpy as np
+
+    # One row per class: NumPy is ten times as fast along rows of samples.
+    rows, predicted = np.ascontiguousarray(outputs.T), outputs.argmax(axis=1)
+    right, counts = predicted == y, _counts(y, predicted, outputs.shape[1])
+    present = counts.sum(axis=1) > 0
+    metrics = {"accuracy": int(right.sum()) / len(y), **_means_over_classes(counts)}
+    if np.isfinite(rows).all():
+        probabilities = rows.astype(np.float64) - rows.max(axis=0)
+        np.exp(probabilities, out=probabilities)
+        probabilities /= probabilities.sum(axis=0)
+        if present.sum() > 1:
+            areas = [_auroc(probabilities[label], y == label) for label in np.flatnonzero(present)]
+            metrics["auroc"] = float(np.mean(areas))
+        metrics["ece"] = calibration_error(probabilities.max(axis=0), right)
+    return metrics

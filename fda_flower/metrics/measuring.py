@@ -1,0 +1,45 @@
+"""The metrics of a model's outputs, by task."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fda_flower.errors import ConfigError
+from fda_flower.metrics.classes import measure_classes
+from fda_flower.metrics.regression import measure_numbers
+from fda_flower.names.tasks import Task
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MEASURES: Mapping[Task, "Callable[[NDArray[Any], NDArray[Any]], dict[str, float]]"] = {
+    "classes": measure_classes,
+    "regression": measure_numbers,
+}
+"""By task, what computes the metrics of outputs and labels, without the loss."""
+
+
+def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", task: Task = "classes") -> dict[str, float]:
+    """Return the metrics of a model on samples, by their names in `METRICS`, without the loss.
+
+    For classes, `outputs` are logits or log-probabilities, ``(n, classes)``, and `y` integers, ``(n,)``. The
+    metrics are ``accuracy``; ``balanced-accuracy``, the mean recall; ``macro-f1``, the mean F1; ``auroc``,
+    the mean area under the ROC curves of one class against the rest; ``ece``, see `calibration_error`. Means
+    are over the classes with samples; with fewer than two there is no ``auroc``. If an output is not finite,
+    ``auroc`` and ``ece`` are missing.
+
+    In a regression, both are numbers, ``(n, outputs)``; `y` may be ``(n,)``. The metrics are ``r2``,
+    ``1 − Σ(y − f(x))² / Σ(y − ȳ)²`` over all outputs, or, if all labels are equal, 1 for an exact model and
+    else 0; ``rmse``; ``mae``. If an output is not finite, all are missing.
+
+    Raise a `ConfigError` if there are no samples.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> metrics = measure(np.array([[2.0, 1], [3, 0], [1, 2]]), np.array([0, 1, 1]))
+    >>> round(metrics["accuracy"], 3), metrics["balanced-accuracy"]
+    (0.667, 0.75)
+    """
+    if not len(y):
+        raise ConfigError("there are no samples to measure: give at least one", thing="samples", value=0)
+    return MEASURES[task](outputs, y)

@@ -1,0 +1,134 @@
+"""The metrics of a model on a test set: names, tasks and number formats."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fda_flower.errors import ConfigError, near
+from fda_flower.names.tasks import TASKS, Task
+
+ROUNDING = 1e-6
+"""Tolerance of a figure's range."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric that can be the headline of a run.
+
+    Attributes
+    ----------
+    title : str
+        Its name in tables and pictures.
+    tasks : tuple of str
+        The tasks that it measures; empty for all.
+    percent : bool
+        Whether it is shown in percent; records hold it as a share.
+    share : bool
+        Whether it is a share of the samples and so has an `interval`.
+    lowest, highest : float
+        Its range.
+    """
+
+    title: str
+    tasks: tuple[Task, ...] = ("classes",)
+    percent: bool = True
+    higher_is_better: bool = True
+    share: bool = False
+    lowest: float = 0.0
+    highest: float = 1.0
+
+    def measures(self, task: Task) -> bool:
+        """Return whether it measures a task."""
+        return not self.tasks or task in self.tasks
+
+    def allows(self, value: float) -> bool:
+        """Return whether a value is possible, up to rounding."""
+        return self.lowest - ROUNDING <= value <= self.highest + ROUNDING
+
+    @property
+    def label(self) -> str:
+        """The title with its unit, as in ``accuracy (%)``."""
+        return f"{self.title} (%)" if self.percent else self.title
+
+    @property
+    def axis(self) -> str:
+        """The label of an axis and the title of a table."""
+        return f"Target test {self.label}{'' if self.higher_is_better else ', lower is better'}"
+
+    @property
+    def decimals(self) -> int:
+        """The decimals of a metric in a table."""
+        return 1 if self.percent else 3
+
+    def scaled(self, value: float) -> float:
+        """Return a recorded value in the unit of tables and pictures."""
+        return 100 * value if self.percent else value
+
+    def show(self, value: float) -> str:
+        """Return a recorded value as text."""
+        return self.write(self.scaled(value))
+
+    def write(self, scaled: float) -> str:
+        """Return a value in the unit of tables as text."""
+        return f"{scaled:.{self.decimals}f}{'%' if self.percent else ''}"
+
+    def best(self, values: Iterable[float]) -> float:
+        """Return the best of some values; NaN if none is a number."""
+        numbers = [value for value in values if value == value]
+        choose = max if self.higher_is_better else min
+        return choose(numbers, default=float("nan"))
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric("accuracy", share=True),
+    "balanced-accuracy": Metric("balanced accuracy"),
+    "macro-f1": Metric("macro-F1"),
+    "auroc": Metric("AUROC"),
+    "ece": Metric("calibration error", higher_is_better=False),
+    "r2": Metric("R²", tasks=("regression",), percent=False, lowest=-math.inf),
+    "rmse": Metric("RMSE", tasks=("regression",), percent=False, higher_is_better=False, highest=math.inf),
+    "mae": Metric("MAE", tasks=("regression",), percent=False, higher_is_better=False, highest=math.inf),
+    # Without a lower end: a user's loss may be negative.
+    "loss": Metric(
+        "loss", tasks=(), percent=False, higher_is_better=False, lowest=-math.inf, highest=math.inf
+    ),
+}
+"""The metrics by their names in a reply, a record and ``--metric``; the first of a task is its default."""
+
+SETS = "sets"
+
+
+ASKED = 0.9
+"""The coverage of the sets that are judged on a test set."""
+
+
+SET_METRICS: dict[str, Metric] = {
+    "asked": Metric("coverage asked for", tasks=()),
+    "coverage": Metric("coverage", tasks=(), share=True),
+    "size": Metric("mean size", percent=False, highest=math.inf),
+    "single": Metric("sets of one class"),
+    "single-right": Metric("right among sets of one class"),
+    "width": Metric("mean width", tasks=("regression",), percent=False, highest=math.inf),
+    "effective": Metric("effective size", tasks=(), percent=False, highest=math.inf),
+}
+"""The metrics of sets by their names in the record's entry `SETS`; in a reply they begin with ``sets-``."""
+
+
+UNITS, EFFECTIVE = "test-units", "test-effective"
+"""In a reply and a record, where several test samples are of one unit, such as a patient: the number of
+units, and the `effective_size` for the accuracy, which has no interval without it."""
+
+
+def metric_names(task: Task) -> list[str]:
+    """Return the names of a task's metrics, the default headline first."""
+    return [name for name, metric in METRICS.items() if metric.measures(task)]
+
+
+def headline_metric(name: str | None, task: Task) -> str:
+    """Return a run's headline, by default the task's; raise a `ConfigError` if the task lacks the metric."""
+    names = metric_names(task)
+    if name is not None and name not in names:
+        hint, remedy = near(name, names), f"choose one of {', '.join(names)}"
+        said = f"unknown metric '{name}' for {TASKS[task]}{hint}"
+        raise ConfigError(said, thing="metric", value=name, remedy=remedy)
+    return name or names[0]
