@@ -79,7 +79,9 @@ from fda_flower.aggregation.rules import (
     combine,
     mean_update,
 )
+from fda_flower.aggregation.slopes import LEAST_EVENTS, SLOPES, CentredRows, Level, SlopesFit, fit_slopes
 from fda_flower.aggregation.sums import Sums, to_rows, to_targets
+from fda_flower.aggregation.survival import Outcomes
 from fda_flower.aggregation.updates import (
     Geometry,
     Layers,
@@ -92,20 +94,21 @@ from fda_flower.aggregation.updates import (
 
 # fmt: off
 __all__ = [
-    "LEAST_LABELS", "PRIOR", "AdaptiveResult", "AdaptiveRule", "Average", "BatchUpdates", "Calibration",
-    "CentredSums", "ClassGaussians", "Columns", "CountSketch", "Encoding", "Estimates", "Evidence",
-    "FedDA", "FedGP", "Geometry", "Heads", "JointRule", "Kind", "KindsFit", "Layers", "Mean", "Median",
-    "Mixture", "Moments", "MovingAverage", "Paths", "PrivateSums", "RidgeFit", "SourceMean", "SourceWeights",
-    "Sums", "TailAverage", "TrimmedMean", "Update", "Votes", "beta_fedda", "beta_fedda_reference",
-    "beta_fedgp", "beta_fedgp_filter_aware", "beta_fedgp_reference", "blend", "by_kind",
-    "change_of_patient", "check_deviation", "choose_share", "choose_weight", "class_priors",
-    "columns_out_of_line", "combine", "distance_weights", "domain_weights", "estimate", "find_buffers",
-    "fit_kinds", "fit_logistic", "fit_mixture", "fit_ridge", "fit_temperature", "functional_distance",
-    "gate_of", "gradient_similarity", "groupdro_weights", "guidance_distances", "head_in", "is_finite",
-    "joined_head", "joint_weights", "labels_for", "linear_head", "matched_step", "mean_update",
-    "mixed_scores", "multipliers", "names_of_heads", "nearness_weights",
-    "neighbour_probabilities", "paths_of", "personal_model", "prior_outputs", "read_gradients",
-    "sets_of", "shape_of_head", "smoothed_weights", "source_weights", "split_rows", "stratified_folds",
-    "to_rows", "to_targets", "usual_factor", "vrex_weights", "widths_of", "with_head", "with_kinds",
+    "LEAST_EVENTS", "LEAST_LABELS", "PRIOR", "SLOPES", "AdaptiveResult", "AdaptiveRule", "Average",
+    "BatchUpdates", "Calibration", "CentredRows", "CentredSums", "ClassGaussians", "Columns", "CountSketch",
+    "Encoding", "Estimates", "Evidence", "FedDA", "FedGP", "Geometry", "Heads", "JointRule", "Kind",
+    "KindsFit", "Layers", "Level", "Mean", "Median", "Mixture", "Moments", "MovingAverage", "Outcomes",
+    "Paths", "PrivateSums", "RidgeFit", "SlopesFit", "SourceMean", "SourceWeights", "Sums", "TailAverage",
+    "TrimmedMean", "Update", "Votes", "beta_fedda", "beta_fedda_reference", "beta_fedgp",
+    "beta_fedgp_filter_aware", "beta_fedgp_reference", "blend", "by_kind", "change_of_patient",
+    "check_deviation", "choose_share", "choose_weight", "class_priors", "columns_out_of_line", "combine",
+    "distance_weights", "domain_weights", "estimate", "find_buffers", "fit_kinds", "fit_logistic",
+    "fit_mixture", "fit_ridge", "fit_slopes", "fit_temperature", "functional_distance", "gate_of",
+    "gradient_similarity", "groupdro_weights", "guidance_distances", "head_in", "is_finite", "joined_head",
+    "joint_weights", "labels_for", "linear_head", "matched_step", "mean_update", "mixed_scores",
+    "multipliers", "names_of_heads", "nearness_weights", "neighbour_probabilities", "paths_of",
+    "personal_model", "prior_outputs", "read_gradients", "sets_of", "shape_of_head", "smoothed_weights",
+    "source_weights", "split_rows", "stratified_folds", "to_rows", "to_targets", "usual_factor",
+    "vrex_weights", "widths_of", "with_head", "with_kinds",
 ]
 # fmt: on

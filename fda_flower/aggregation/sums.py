@@ -1,9 +1,10 @@
 """Rows of samples, their targets, and sums over them, from which a ridge regression follows."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from math import prod
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,31 +98,39 @@ class Sums:
     squares: Array
 
     @classmethod
-    def of(cls, rows: NDArray[np.floating], targets: Array) -> "Sums":
+    def of(cls, rows: NDArray[np.floating], targets: Array) -> Self:
         """Return the sums over rows, shape ``(n, d)``, and their ``Y``, shape ``(n, C)``."""
         x = np.asarray(rows, np.float64)
         return cls(pack(x.T @ x), x.T @ targets, (targets**2).sum(axis=0))
 
     @classmethod
-    def zero(cls, width: int, outputs: int) -> "Sums":
-        """Return the sums over no rows."""
-        return cls(np.zeros(width * (width + 1) // 2), np.zeros((width, outputs)), np.zeros(outputs))
+    def shapes(cls, width: int, outputs: int) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each array, for rows of `width` ``d`` and `outputs` ``C``."""
+        return {"gram": (width * (width + 1) // 2,), "products": (width, outputs), "squares": (outputs,)}
 
     @classmethod
-    def total(cls, sums: Iterable["Sums"], width: int, outputs: int) -> "Sums":
+    def zero(cls, width: int, outputs: int) -> Self:
+        """Return the sums over no rows."""
+        return cls(*map(np.zeros, cls.shapes(width, outputs).values()))
+
+    @classmethod
+    def total(cls, sums: Iterable[Self], width: int, outputs: int) -> Self:
         """Return the sums over all rows, adding site after site; the order affects the last bits."""
         total = cls.zero(width, outputs)
         for each in sums:
             total += each
         return total
 
-    def __add__(self, other: "Sums") -> "Sums":
-        gram, products = self.gram + other.gram, self.products + other.products
-        return Sums(gram, products, self.squares + other.squares)
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """All arrays, in the order of `shapes`."""
+        return tuple(getattr(self, each.name) for each in fields(self))
 
-    def __sub__(self, other: "Sums") -> "Sums":
-        gram, products = self.gram - other.gram, self.products - other.products
-        return Sums(gram, products, self.squares - other.squares)
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(a + b for a, b in zip(self.arrays, other.arrays, strict=True)))
+
+    def __sub__(self, other: Self) -> Self:
+        return type(self)(*(a - b for a, b in zip(self.arrays, other.arrays, strict=True)))
 
     @property
     def rows(self) -> float:
@@ -136,33 +145,32 @@ class Sums:
     @property
     def vector(self) -> Array:
         """All numbers as one vector."""
-        return np.concatenate([self.gram, self.products.ravel(), self.squares])
+        return np.concatenate([array.ravel() for array in self.arrays])
 
     @classmethod
-    def from_vector(cls, vector: Array, width: int, outputs: int) -> "Sums":
+    def from_vector(cls, vector: Array, width: int, outputs: int) -> Self:
         """Return the sums from a `vector`."""
-        gram, products, squares = np.split(vector, np.cumsum([width * (width + 1) // 2, width * outputs]))
-        return cls(gram, products.reshape(width, outputs), squares)
+        shapes = list(cls.shapes(width, outputs).values())
+        parts = np.split(vector, np.cumsum([prod(shape) for shape in shapes])[:-1])
+        return cls(*(part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)))
 
     def to_arrays(self, dtype: type[np.floating] = np.float32) -> dict[str, NDArray[Any]]:
         """Return the sums by name, in float32 as they travel."""
-        arrays = {"gram": self.gram, "products": self.products, "squares": self.squares}
-        return {name: array.astype(dtype) for name, array in arrays.items()}
+        names = (each.name for each in fields(self))
+        return {name: array.astype(dtype) for name, array in zip(names, self.arrays, strict=True)}
 
-    def rounded(self) -> "Sums":
+    def rounded(self) -> Self:
         """Return the sums as received: rounded to float32."""
-        arrays = (self.gram, self.products, self.squares)
-        gram, products, squares = (array.astype(np.float32).astype(np.float64) for array in arrays)
-        return replace(self, gram=gram, products=products, squares=squares)
+        return type(self)(*(array.astype(np.float32).astype(np.float64) for array in self.arrays))
 
     @classmethod
-    def from_arrays(cls, arrays: Layers, width: int, outputs: int) -> "Sums":
+    def from_arrays(cls, arrays: Layers, width: int, outputs: int) -> Self:
         """Return the sums that someone sent, with `width` ``d`` and `outputs` ``C``.
 
         Raise a `ValueError` with the reason if no rows can have them.
         """
-        shapes = {"gram": (width * (width + 1) // 2,), "products": (width, outputs), "squares": (outputs,)}
-        values = received(arrays, shapes, f"its sums over rows of {width} numbers, for {outputs} outputs,")
+        what = f"its sums over rows of {width} numbers, for {outputs} outputs,"
+        values = received(arrays, cls.shapes(width, outputs), what)
         sums = cls(*(np.asarray(array, np.float64) for array in values))
         sums._check(width)
         return sums
@@ -188,7 +196,7 @@ class Sums:
         rounding = 1e-6 * self.squares / self.rows
         return mean, np.sqrt(np.where(variance > rounding, variance, 1.0))
 
-    def scaled(self, mean: Array, deviation: Array) -> "Sums":
+    def scaled(self, mean: Array, deviation: Array) -> Self:
         """Return the sums with ``(Y - mean) / deviation`` in place of ``Y``; `squares` are unchanged."""
         ones = self.gram[_last_column(len(self.products))]
         return replace(self, products=(self.products - np.outer(ones, mean)) / deviation)
