@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from fda_flower.errors import ConfigError, near
 from fda_flower.names.tasks import TASKS, Task
@@ -27,6 +28,10 @@ class Metric:
         Whether it is a share of the samples and so has an `interval`.
     lowest, highest : float
         Its range.
+    baseline : str
+        What ignores the samples and is compared with, a noun; empty if there is nothing.
+    chance : float, optional
+        The baseline's value, if it is the same on every test set.
     """
 
     title: str
@@ -36,6 +41,8 @@ class Metric:
     share: bool = False
     lowest: float = 0.0
     highest: float = 1.0
+    baseline: str = "most frequent class"
+    chance: float | None = None
 
     def measures(self, task: Task) -> bool:
         """Return whether it measures a task."""
@@ -79,18 +86,20 @@ class Metric:
         return choose(numbers, default=float("nan"))
 
 
+_OF_NUMBERS: Any = {"tasks": ("regression",), "percent": False, "baseline": "mean of the labels"}
+
 METRICS: dict[str, Metric] = {
     "accuracy": Metric("accuracy", share=True),
     "balanced-accuracy": Metric("balanced accuracy"),
     "macro-f1": Metric("macro-F1"),
-    "auroc": Metric("AUROC"),
-    "ece": Metric("calibration error", higher_is_better=False),
-    "r2": Metric("R²", tasks=("regression",), percent=False, lowest=-math.inf),
-    "rmse": Metric("RMSE", tasks=("regression",), percent=False, higher_is_better=False, highest=math.inf),
-    "mae": Metric("MAE", tasks=("regression",), percent=False, higher_is_better=False, highest=math.inf),
+    "auroc": Metric("AUROC", baseline="chance", chance=0.5),
+    "ece": Metric("calibration error", higher_is_better=False, baseline=""),
+    "r2": Metric("R²", lowest=-math.inf, **_OF_NUMBERS),
+    "rmse": Metric("RMSE", higher_is_better=False, highest=math.inf, **_OF_NUMBERS),
+    "mae": Metric("MAE", higher_is_better=False, highest=math.inf, **_OF_NUMBERS),
     # Without a lower end: a user's loss may be negative.
     "loss": Metric(
-        "loss", tasks=(), percent=False, higher_is_better=False, lowest=-math.inf, highest=math.inf
+        "loss", (), False, higher_is_better=False, lowest=-math.inf, highest=math.inf, baseline=""
     ),
 }
 """The metrics by their names in a reply, a record and ``--metric``; the first of a task is its default."""

@@ -170,9 +170,11 @@ def baseline_of(history: Sequence[Record]) -> dict[str, Any]:
     """Return the metrics of the baseline on the target's test set; empty if unknown.
 
     The baseline ignores its input: it predicts the most frequent class (``class``) or the mean of the labels.
+    Of some metrics it is the same on every test set (`Metric.chance`).
     """
     last = _last_evaluated(history)
-    return dict(last.get(MEAN_OF_LABELS) or last.get("confusion", {}).get(MOST_FREQUENT, {}))
+    always = {n: m.chance for n, m in METRICS.items() if m.chance is not None and last.get(n) is not None}
+    return always | (last.get(MEAN_OF_LABELS) or last.get("confusion", {}).get(MOST_FREQUENT, {}))
 
 
 def baseline_in(history: Sequence[Record], metric: str = ACCURACY) -> float | None:
@@ -187,9 +189,9 @@ def name_of_baseline(metric: str) -> str:
     Examples
     --------
     >>> name_of_baseline("auroc"), name_of_baseline("r2")
-    ('most frequent class', 'mean of the labels')
+    ('chance', 'mean of the labels')
     """
-    return "mean of the labels" if METRICS[metric].tasks == ("regression",) else "most frequent class"
+    return METRICS[metric].baseline
 
 
 UNEVEN = 1.25
