@@ -17,6 +17,7 @@ from fda_flower.metrics.names import (
     ASKED,
     EFFECTIVE,
     METRICS,
+    RARE,
     ROUNDING,
     SET_METRICS,
     SETS,
@@ -24,6 +25,7 @@ from fda_flower.metrics.names import (
     Metric,
     headline_metric,
     metric_names,
+    rare_headline,
 )
 from fda_flower.metrics.regression import of_mean
 from fda_flower.metrics.sets import measure_intervals, measure_sets
@@ -34,6 +36,7 @@ __all__ = [
     "ECE_BINS",
     "EFFECTIVE",
     "METRICS",
+    "RARE",
     "ROUNDING",
     "SETS",
     "SET_METRICS",
@@ -53,5 +56,6 @@ __all__ = [
     "of_most_frequent",
     "paired_interval",
     "paired_shares",
+    "rare_headline",
     "share_interval",
 ]

@@ -1,7 +1,7 @@
 """The metrics of a model on a test set: names, tasks and number formats."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,3 +141,22 @@ def headline_metric(name: str | None, task: Task) -> str:
         said = f"unknown metric '{name}' for {TASKS[task]}{hint}"
         raise ConfigError(said, thing="metric", value=name, remedy=remedy)
     return name or names[0]
+
+
+RARE = 0.1
+"""The share of the labels below which the rarest class makes AUROC the headline of classes."""
+
+
+def rare_headline(counts: Sequence[float]) -> str | None:
+    """Return the headline that a rare class asks for, by the number of labels of each class; else None.
+
+    Where nine of ten labels are of the other classes, naming them always is right nine times of ten, and an
+    accuracy says little. Classes without labels do not count.
+
+    Examples
+    --------
+    >>> rare_headline([386, 14]), rare_headline([350, 50, 0])
+    ('auroc', None)
+    """
+    present = [count for count in counts if count > 0]
+    return "auroc" if len(present) > 1 and min(present) < RARE * sum(present) else None
