@@ -144,19 +144,18 @@ def headline_metric(name: str | None, task: Task) -> str:
 
 
 RARE = 0.1
-"""The share of the labels below which the rarest class makes AUROC the headline of classes."""
+"""The share of the labels below which the rarer of two classes makes AUROC the headline."""
 
 
 def rare_headline(counts: Sequence[float]) -> str | None:
     """Return the headline that a rare class asks for, by the number of labels of each class; else None.
 
-    Where nine of ten labels are of the other classes, naming them always is right nine times of ten, and an
-    accuracy says little. Classes without labels do not count.
+    Where nine of ten labels are of the other class, naming it always is right nine times of ten, and an
+    accuracy says little. More than two classes have none: of ten, each has a tenth.
 
     Examples
     --------
-    >>> rare_headline([386, 14]), rare_headline([350, 50, 0])
-    ('auroc', None)
+    >>> rare_headline([386, 14]), rare_headline([350, 50]), rare_headline([390, 5, 5])
+    ('auroc', None, None)
     """
-    present = [count for count in counts if count > 0]
-    return "auroc" if len(present) > 1 and min(present) < RARE * sum(present) else None
+    return "auroc" if len(counts) == 2 and min(counts) < RARE * sum(counts) else None
