@@ -29,7 +29,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +91,8 @@ def labels_for(coverage: float) -> int:
 class Calibration:
     """The scores of labelled samples, from models without them, in no order that tells which is whose.
 
-    Of the units, such as patients, it has the number of samples alone, not which scores are of one.
+    Of the units, such as patients, it has the number of samples, and which scores are the smallest and the
+    largest of one's samples of a class, not which scores are of one.
 
     Attributes
     ----------
@@ -103,12 +104,16 @@ class Calibration:
         The number of samples in each score's unit, integers of the shape of `scores`; empty if all are 1.
     of_class : array
         The number of these that have the score's class, integers of the shape of `classes`; empty likewise.
+    ends : array
+        Whether a score is the smallest, and the largest, of its unit's in its class, bool, ``(n, 2)``; of
+        equal ones only one is. Empty likewise, for a regression, and in files of earlier versions.
     """
 
     scores: Array
     classes: NDArray[np.int64]
     sizes: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     of_class: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    ends: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 2), np.bool_))
 
     @classmethod
     def of(
@@ -132,9 +137,12 @@ class Calibration:
             np.stack([units.numbers, labels]), axis=1, return_inverse=True, return_counts=True
         )
         of_class = counts[pairs.ravel()]
-        order = np.lexsort((of_class, sizes, scores, labels))
+        ends = _ends(scores, pairs.ravel())
+        order = np.lexsort((*ends.T, of_class, sizes, scores, labels))
         known = cls(scores[order, None], labels[order].astype(np.int64))
-        return replace(known, sizes=sizes[order, None], of_class=of_class[order]) if several else known
+        if not several:
+            return known
+        return replace(known, sizes=sizes[order, None], of_class=of_class[order], ends=ends[order])
 
     @property
     def labels(self) -> int:
@@ -151,6 +159,28 @@ class Calibration:
         """The largest coverage that can be promised, ``G/(G+1)``."""
         return Fraction(self.units, self.units + 1)
 
+    def units_of(self, label: int) -> int:
+        """Return ``G_c``, the number of units with a class."""
+        rows = self.classes == label
+        return _units(self.of_class[rows]) if len(self.of_class) else int(rows.sum())
+
+    @property
+    def tells_units(self) -> bool:
+        """Whether `of_units` is known: files of earlier versions do not have the `ends`."""
+        return not len(self.sizes) or bool(len(self.ends))
+
+    def of_units(self, label: int, end: Literal["smallest", "largest"]) -> Array:
+        """Return the smallest or the largest score of each unit in a class, ascending, ``(G_c,)``.
+
+        Raise a `ValueError` unless it `tells_units`.
+        """
+        if not self.tells_units:
+            raise ValueError("it does not have the scores of patients")
+        rows = self.classes == label
+        if len(self.ends):
+            rows = rows & self.ends[:, ("smallest", "largest").index(end)]
+        return np.sort(self.scores[rows, 0])
+
     def thresholds(self, coverage: float, outputs: int) -> Array:
         """Return the largest score of each class in a set, or of each number in an interval, ``(outputs,)``.
 
@@ -166,7 +196,7 @@ class Calibration:
         for label in range(outputs):
             rows = self.classes == label
             of = self.of_class[rows] if len(self.of_class) else None
-            if (int(rows.sum()) if of is None else _units(of)) >= ENOUGH * labels_for(coverage):
+            if self.units_of(label) >= ENOUGH * labels_for(coverage):
                 own[label] = threshold(self.scores[rows, 0], coverage, of)
         least = 0.0 if len(own) == outputs else common[0]
         for label, value in own.items():
@@ -176,7 +206,8 @@ class Calibration:
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays by name; of units only if one has several samples."""
         arrays: dict[str, NDArray[Any]] = {"scores": self.scores, "classes": self.classes}
-        return arrays | ({"sizes": self.sizes, "of-class": self.of_class} if len(self.sizes) else {})
+        arrays |= {"sizes": self.sizes, "of-class": self.of_class} if len(self.sizes) else {}
+        return arrays | ({"ends": self.ends} if len(self.ends) else {})
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Calibration":
@@ -187,10 +218,13 @@ class Calibration:
         fits = classes.shape in ((0,), (len(scores),)) and classes.dtype == np.int64
         if not fits or classes.min(initial=0) < 0:
             raise ValueError("its held-out scores have other classes")
-        if not {"sizes", "of-class"} & arrays.keys():
+        if not {"sizes", "of-class", "ends"} & arrays.keys():
             return cls(scores, classes)
         found = cls(scores, classes, arrays["sizes"], arrays["of-class"])
         found._check_sizes()
+        if "ends" in arrays:
+            found = replace(found, ends=arrays["ends"])
+            found._check_ends()
         return found
 
     def _check_sizes(self) -> None:
@@ -207,6 +241,27 @@ class Calibration:
             or (self.of_class > self.sizes[: len(self.of_class), 0]).any()
         ):
             raise ValueError("its held-out scores are of no whole number of units")
+
+    def _check_ends(self) -> None:
+        """Raise a `ValueError` unless each unit has one smallest and one largest score in each class."""
+        if self.ends.shape != (len(self.classes), 2) or self.ends.dtype != np.bool_:
+            raise ValueError("its held-out scores have other ends")
+        alike = np.stack([self.classes, self.sizes[:, 0], self.of_class])
+        _, kinds, counts = np.unique(alike, axis=1, return_inverse=True, return_counts=True)
+        for end in self.ends.T:
+            if (
+                np.bincount(kinds.ravel(), end)[kinds.ravel()] * self.of_class != counts[kinds.ravel()]
+            ).any():
+                raise ValueError("its held-out scores have other ends")
+
+
+def _ends(scores: Array, kinds: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Return whether each score is the first, and the last, of its kind in ascending order, ``(n, 2)``."""
+    order = np.lexsort((scores, kinds))
+    change = np.diff(kinds[order]) != 0
+    ends = np.empty((len(scores), 2), np.bool_)
+    ends[order] = np.stack([np.append(True, change), np.append(change, True)], axis=1)
+    return ends
 
 
 def _units(sizes: NDArray[np.int64]) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fda_flower.cli.flags import Confidence, Judged, NetBenefit, Positive, Sensitivity, read_flags
 from fda_flower.cli.output import out
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import check_writable
@@ -65,6 +66,9 @@ def predict(
     keep: Keep = "",
     output: Annotated[Path, typer.Option(help="File to write to.")] = Path("predictions.csv"),
     coverage: Coverage = None,
+    sensitivity: Sensitivity = None,
+    positive: Positive = None,
+    confidence: Confidence = None,
     device: Device = "cpu",
     trust: Trust = False,
 ) -> None:
@@ -75,14 +79,16 @@ def predict(
         raise invalid("output", output, "choose another --output", "the file of --csv")
     _check_output(output)
     model = _load(run, device, trust)
+    flags = read_flags(model, sensitivity, positive, confidence)
     _say_promise(model, coverage)
     new = _samples(model, run, csv, images, data_dir, keep)
-    write_predictions(model, new, output, coverage)
+    write_predictions(model, new, output, coverage, flags)
     verdict = _verdict(run)
     for line in verdict:
         out.text(f"The run: {line}")
     count = len(new.samples)
     result = {"file": output, "predictions": count, "round": model.about.round, "verdict": verdict}
+    result |= {} if flags is None else flags.entries
     out.result(result, f"{counted(count, 'prediction')}. Written to {output}")
 
 
@@ -104,6 +110,10 @@ def evaluate(
     data_dir: DataDir = None,
     keep: Keep = "",
     coverage: Coverage = None,
+    sensitivity: Sensitivity = None,
+    positive: Positive = None,
+    confidence: Confidence = None,
+    net_benefit: NetBenefit = None,
     device: Device = "cpu",
     trust: Trust = False,
 ) -> None:
@@ -121,6 +131,7 @@ def evaluate(
     from fda_flower.reporting.words import describe_sets, judge
 
     model = _load(run, device, trust)
+    flagged = Judged.read(model, sensitivity, positive, confidence, net_benefit)
     if coverage is not None:
         model.thresholds(coverage)
     new = _samples(model, run, csv, images, data_dir, keep, labelled=True)
@@ -157,6 +168,7 @@ def evaluate(
     ends = {"interval": intervals[headline]} if headline in intervals else {}
     for line in judge({**judged, **ends, "baseline": baseline}):
         out.text(line)
+    result |= flagged.say(outputs, y, groups)
     if coverage is not None:
         result["sets"] = sets = {"asked": coverage, **model.metrics_of_sets(outputs, y, coverage, groups)}
         for line in describe_sets(sets, len(y), units):

@@ -31,6 +31,7 @@ from fda_flower.names.words import count_of
 from fda_flower.prediction.columns import far_from_training, read_columns
 from fda_flower.prediction.features import FeatureStore, digest_of, features
 from fda_flower.prediction.files import About, read_body, read_model
+from fda_flower.prediction.flags import Confidence, Flags, find_flags
 from fda_flower.prediction.passes import Drawing, Passes, load_layers, seeded
 from fda_flower.prediction.predictors import Predictor
 from fda_flower.prediction.sets import metrics_of_sets
@@ -277,6 +278,33 @@ class LoadedModel:
         thresholds = self.thresholds(coverage)
         outputs = self.outputs(self.samples(samples)).astype(np.float64)
         return self.predictions(outputs - thresholds), self.predictions(outputs + thresholds)
+
+    def predict_flag(
+        self,
+        samples: Any,
+        sensitivity: float = ASKED,
+        positive: str | None = None,
+        confidence: Confidence = 0.9,
+    ) -> Array:
+        """Return which samples are flagged as the class `positive`, bool, shape ``(n,)``.
+
+        Of new patients of the class that come as the target's labelled ones did, a share `sensitivity` is
+        flagged, with a `confidence`, or on ``"average"``; see `fda_flower.aggregation.sensitivity`. The
+        default class is the one with fewer labelled patients.
+
+        Raises
+        ------
+        ConfigError
+            As `predict`; unless there are two classes; if the model has no held-out scores, or too few of the
+            class for the promise; or if both classes are as frequent, and none is named.
+        """
+        return self.flags(sensitivity, positive, confidence).of(self.predict_proba(samples))
+
+    def flags(
+        self, sensitivity: float = ASKED, positive: str | None = None, confidence: Confidence = 0.9
+    ) -> Flags:
+        """Return the threshold of `predict_flag`, and what left-out labels tell of it."""
+        return find_flags(self, sensitivity, positive, confidence)
 
     def metrics_of_sets(
         self, outputs: Array, y: Array, coverage: float, units: Array | None = None

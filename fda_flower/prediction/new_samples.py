@@ -33,6 +33,7 @@ from fda_flower.own_data.table_columns import SPLIT, check_patients
 from fda_flower.own_data.table_files import RawTable, read_table
 from fda_flower.own_data.table_options import read_names
 from fda_flower.prediction.columns import check_columns, columns_for, far_from_training
+from fda_flower.prediction.flags import Flags
 from fda_flower.prediction.model import LoadedModel, probabilities
 from fda_flower.prediction.passes import Drawing, seeded
 
@@ -232,20 +233,27 @@ NONE_FITS = "none fits"
 """An empty set."""
 
 
-def write_predictions(model: LoadedModel, new: NewSamples, path: Path, coverage: float | None = None) -> None:
+def write_predictions(
+    model: LoadedModel,
+    new: NewSamples,
+    path: Path,
+    coverage: float | None = None,
+    flags: Flags | None = None,
+) -> None:
     """Write a CSV file with a row for each sample: its names, the prediction and the probabilities.
 
     The columns are `NewSamples.names`, ``prediction`` and, per class, ``p(CLASS)``. A regression of several
     numbers has ``prediction-1`` and so on. With a `coverage` there is ``set``, the classes of the set with
-    semicolons, or for a regression ``low`` and ``high``. Raise a `ConfigError` if the file cannot be written,
-    a column to keep has one of these names, or the model cannot promise the coverage.
+    semicolons, or for a regression ``low`` and ``high``. With the model's `flags` there is ``flag``, 1 or 0.
+    Raise a `ConfigError` if the file cannot be written, a column to keep has one of these names, or the model
+    cannot promise the coverage.
     """
     thresholds = None if coverage is None else model.thresholds(coverage)
     outputs = model.outputs(new.samples, new.drawing)
     if model.about.task == "regression":
         predictions = _numbers(model, outputs, thresholds)
     else:
-        predictions = _classes(model, outputs, thresholds)
+        predictions = _classes(model, outputs, thresholds, flags)
     if twice := sorted(predictions.keys() & new.names.keys()):
         raise ConfigError(
             f"the column {', '.join(twice)} to keep is also a column of the predictions: rename it"
@@ -275,13 +283,17 @@ def _numbers(model: LoadedModel, outputs: NDArray[Any], thresholds: NDArray[Any]
     }
 
 
-def _classes(model: LoadedModel, outputs: NDArray[Any], thresholds: NDArray[Any] | None) -> dict[str, Any]:
+def _classes(
+    model: LoadedModel, outputs: NDArray[Any], thresholds: NDArray[Any] | None, flags: Flags | None
+) -> dict[str, Any]:
     """Return the columns of classes."""
     names, shares = model.classes_.astype(str).tolist(), probabilities(outputs)
     columns: dict[str, Any] = {"prediction": model.predictions(outputs).tolist()}
     if thresholds is not None:
         rows = sets_of(shares, thresholds)
         columns["set"] = ["; ".join(compress(names, row)) or NONE_FITS for row in rows]
+    if flags is not None:
+        columns["flag"] = flags.of(shares).astype(int).tolist()
     return columns | {
         f"p({name})": [f"{p:.6g}" for p in column] for name, column in zip(names, shares.T, strict=True)
     }
