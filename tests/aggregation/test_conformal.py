@@ -174,6 +174,10 @@ def test_arrays_that_no_labels_can_have_are_refused(change):
         {"of-class": np.array([1, 1])},
         {"of-class": np.array([1, 1, 0])},
         {"sizes": np.ones((3, 1), np.int64), "of-class": np.array([2, 2, 1])},
+        {"ends": np.array([[True, True], [True, True], [True, False]])},
+        {"ends": np.zeros((3, 2), bool)},
+        {"ends": np.zeros((3, 2), np.int64)},
+        {"ends": np.zeros((3, 1), bool)},
     ],
     ids=str,
 )
