@@ -16,6 +16,7 @@ from fda_flower.aggregation.sensitivity import (
 )
 from fda_flower.errors import ConfigError, invalid, unknown
 from fda_flower.metrics import share_interval
+from fda_flower.names.tasks import TASKS
 
 if TYPE_CHECKING:
     from fda_flower.prediction.model import LoadedModel
@@ -133,9 +134,9 @@ def find_positive(model: "LoadedModel", positive: str | None) -> int:
 
     Raise a `ConfigError` unless there are two classes and it is one of them, or if both have as many.
     """
-    if model.about.regression:
-        remedy = "use --coverage for intervals"
-        raise ConfigError("a threshold needs two classes; this run predicts numbers", remedy=remedy)
+    if (task := model.about.task) != "classes":
+        what = f"a threshold needs two classes; this run's task is {TASKS[task]}"
+        raise ConfigError(what, thing="task", value=task, remedy="leave --sensitivity and --net-benefit out")
     if (classes := model.about.classes) != 2:
         what = f"a threshold needs two classes; this run has {classes}"
         raise ConfigError(what, thing="classes", value=classes, remedy="use --coverage for sets")
