@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.aggregation.kernel import Kernel
-from fda_flower.aggregation.mixture import log_softmax
+from fda_flower.aggregation.labels import log_likelihood
 from fda_flower.aggregation.sums import USUAL_TEMPERATURE, Array, factorised, solved
 from fda_flower.aggregation.units import Units
 
@@ -329,27 +329,26 @@ def _shares_without(own: Array, started: Array, units: Units) -> Array:
 
 def fit_temperature(
     outputs: Array,
-    labels: NDArray[np.integer],
+    labels: NDArray[Any],
     usual: float = USUAL_TEMPERATURE,
     units: Units | None = None,
 ) -> float:
-    """Return ``σ``, which makes ``softmax(σ F)`` the probabilities of classes.
+    """Return ``σ``, which makes ``softmax(σ F)`` the probabilities of classes, or of several labels each.
 
-    It minimises ``−Σ_i log softmax(σ F_i)[y_i] + log²(σ/8)/2`` over `TEMPERATURES`; `outputs` are ``F``,
-    shape ``(n, C)``, of rows that were left out. `usual` stands in place of 8. With `units` of several rows
-    the sum is over units, of each one's mean.
+    It minimises ``−Σ_i log p(y_i | σ F_i) + log²(σ/8)/2`` over `TEMPERATURES`, with the `log_likelihood` of
+    `labels`; `outputs` are ``F``, shape ``(n, C)``, of rows that were left out. `usual` stands in place of 8.
+    With `units` of several rows the sum is over units, of each one's mean.
     """
-    rows, units = np.arange(len(labels)), units or Units.of(len(labels))
+    units = units or Units.of(len(labels))
     losses = [
-        -units.sum(log_softmax(sigma * outputs)[rows, labels]) + np.log(sigma / usual) ** 2 / 2
+        -units.sum(log_likelihood(sigma * outputs, labels)) + np.log(sigma / usual) ** 2 / 2
         for sigma in TEMPERATURES
     ]
     return float(TEMPERATURES[int(np.argmin(losses))])
 
 
-def temperatures_without(outputs: Array, labels: NDArray[np.integer], usual: float, units: Units) -> Array:
+def temperatures_without(outputs: Array, labels: NDArray[Any], usual: float, units: Units) -> Array:
     """Return for each row the ``σ`` that fits the labels of all other units, shape ``(n, 1)``."""
-    rows = np.arange(len(labels))
-    losses = np.stack([-units.means(log_softmax(s * outputs)[rows, labels]) for s in TEMPERATURES])
+    losses = np.stack([-units.means(log_likelihood(s * outputs, labels)) for s in TEMPERATURES])
     others = losses.sum(axis=1, keepdims=True) - losses + np.log(TEMPERATURES / usual)[:, None] ** 2 / 2
     return np.asarray(TEMPERATURES[others.argmin(axis=0)][units.numbers, None])

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation.features import shape_of_head
 from fda_flower.aggregation.kernel import Kernel
+from fda_flower.aggregation.labels import log_likelihood
 from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.aggregation.ridge import Paths, RidgeFit, fit_ridge, fit_temperature, likelihoods, weighed
 from fda_flower.aggregation.sums import USUAL_TEMPERATURE, Array, factorised, solved
@@ -183,7 +184,7 @@ class KindsFit:
 def fit_kinds(
     kinds: Sequence[Kind],
     targets: Array,
-    labels: NDArray[np.integer] | None,
+    labels: NDArray[Any] | None,
     paths: Paths = "both",
     groups: NDArray[Any] | None = None,
     unlabelled_groups: NDArray[Any] | None = None,
@@ -199,8 +200,8 @@ def fit_kinds(
     targets : array
         ``Y``, shape ``(n, C)``.
     labels : array or None
-        The classes of the labelled rows, shape ``(n,)``; None for a regression, whose kinds have no
-        temperature, and which takes no rows without labels.
+        The classes of the labelled rows, shape ``(n,)``, or several labels, 0 or 1, ``(n, L)``, which take
+        no rows without labels; None for a regression, whose kinds have no temperature and which takes none.
     paths : str
         As for `fit_ridge`. Only both paths, or *shrunk*, use rows without labels.
     groups, unlabelled_groups : array, optional
@@ -215,7 +216,7 @@ def fit_kinds(
     fits = [fit_ridge(k.rows, targets, k.solution, k.gram, paths, groups) for k in kinds]
     units = Units.of(len(targets), groups)
     first = _Stage.of([fit.head for fit in fits], [fit.held_out for fit in fits], targets, labels, units)
-    if len(kinds[0].unlabelled) and labels is not None and paths in ("both", "shrunk"):
+    if len(kinds[0].unlabelled) and labels is not None and labels.ndim == 1 and paths in ("both", "shrunk"):
         rest = shared(groups, unlabelled_groups, units)
         return _Second(kinds, targets, labels, fits, first, units, rest).mixed()
     if len(kinds) == 1:
@@ -238,7 +239,7 @@ class _Stage:
         heads: Sequence[Array],
         held_out: Sequence[Array],
         targets: Array,
-        labels: NDArray[np.integer] | None,
+        labels: NDArray[Any] | None,
         units: Units,
         shares: Array | None = None,
     ) -> "_Stage":
@@ -255,7 +256,7 @@ class _Stage:
     def loss(self, labels: NDArray[np.integer], units: Units) -> tuple[float, float]:
         """Return a fit's temperature, and its loss on the labels that it has left out, unit by unit."""
         factor = fit_temperature(self.held_out, labels, SCALED, units)
-        chosen = log_softmax(factor * self.held_out)[np.arange(len(labels)), labels]
+        chosen = log_likelihood(factor * self.held_out, labels)
         return factor, float(np.log(factor / SCALED) ** 2 / 2 - units.sum(chosen))
 
 

@@ -51,6 +51,36 @@ def label_problems(
     return problems
 
 
+def labels_problems(
+    labels: Sequence[Sequence[float]], names: Sequence[str], patients: Sequence[int] | None = None
+) -> list[str]:
+    """Return a sentence for each reason why a model cannot learn some of several labels, 0 or 1.
+
+    Examples
+    --------
+    >>> labels_problems([[0, 1, 0], [0, 1, 1], [0, 0, 1]], ["nodule", "edema", "mass"])
+    ['1 of 3 labels holds for no sample: nodule']
+    >>> labels_problems([[1, 1], [0, 1]], ["nodule", "edema"])
+    ['1 of 2 labels holds for a single sample: nodule', '1 of 2 labels holds for all samples: edema']
+    """
+    owners = range(len(labels)) if patients is None else patients
+    held = [{owner for row, owner in zip(labels, owners, strict=True) if row[i]} for i in range(len(names))]
+    rare = {
+        "no sample": [len(each) == 0 for each in held],
+        "a single sample" if patients is None else "samples of one patient": [
+            len(each) == 1 for each in held
+        ],
+        "all samples": [all(row[i] for row in labels) for i in range(len(names))],
+    }
+    problems = []
+    for what, are in rare.items():
+        these = [name for name, is_so in zip(names, are, strict=True) if is_so]
+        more = f" and {len(these) - LISTED} more" if len(these) > LISTED else ""
+        hold = f"{len(these)} of {len(names)} labels {'holds' if len(these) == 1 else 'hold'}"
+        problems += [f"{hold} for {what}: {', '.join(these[:LISTED])}{more}"] if these else []
+    return problems
+
+
 def few_tests(samples: int, units: int) -> list[str]:
     """Return a sentence if a target has too few test samples, or units of these, such as patients.
 
@@ -69,7 +99,11 @@ def few_tests(samples: int, units: int) -> list[str]:
 
 
 def target_problems(test: "Samples", train: "Samples", names: Sequence[str]) -> list[str]:
-    """Return a sentence for each reason why a target's samples are too few; `names`: the classes'."""
+    """Return a sentence for each reason why a target's samples are too few.
+
+    `names` are the classes' or several labels'; empty for other tasks.
+    """
     patients = None if train.groups is None else train.groups.tolist()
-    rare = label_problems(train.y.tolist(), names, patients) if names else []
+    reasons = labels_problems if train.task == "multilabel" else label_problems
+    rare = reasons(train.y.tolist(), names, patients) if names else []
     return few_tests(len(test), test.units) + rare

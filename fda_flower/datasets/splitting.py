@@ -84,6 +84,7 @@ def hold_out(
     import torch
 
     labels = samples.y.cpu().numpy()
+    labels = strata(labels) if samples.task == "multilabel" else labels
     needed = what.folds or 2
     if samples.groups is not None and samples.units < needed:
         why = f"but the labelled samples of {whose} are of {counted(samples.units, 'patient')}"
@@ -110,6 +111,25 @@ def hold_out(
         whose, samples.y, {f"training (validation {what})": inside, f"held-out ({what})": out}, classes
     )
     return samples.take(inside), samples.take(out)
+
+
+def strata(labels: "Array") -> "Array":
+    """Return the rarest of several labels that each sample has, or ``L`` for none; labels are ``(n, L)``.
+
+    Samples are spread by it as by their class, so that each part has some of every label.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> strata(np.array([[1, 0], [1, 1], [0, 0], [1, 0]])).tolist()
+    [0, 1, 2, 0]
+    """
+    import numpy as np
+
+    held = np.asarray(labels) > 0
+    rarest = np.argsort(held.sum(axis=0), kind="stable")
+    found = np.where(held.any(axis=1), rarest[held[:, rarest].argmax(axis=1)], held.shape[1])
+    return np.asarray(found, np.int64)
 
 
 def held_out(labels: "Array", groups: "Array | None", what: HeldOut, random: int) -> "Array":
@@ -186,12 +206,19 @@ def _check_apart(where: str, parts: Sequence[str], groups: Sequence[str], note: 
 def tell_lacking(
     where: str, y: "Tensor", parts: "Mapping[str, Tensor]", classes: Sequence[str], note: Note = warn
 ) -> None:
-    """Note parts, as positions in the labels `y`, that lack a class that others have; `classes`: names."""
-    for part, positions in parts.items() if classes and not y.is_floating_point() else ():
-        if lacking := sorted({*y.tolist()} - {*y[positions].tolist()}):
+    """Note parts, as positions in the labels `y`, that lack a class that others have; `classes`: names.
+
+    Of several labels, ``(n, L)``, a part lacks one that no sample in it has.
+    """
+    for part, positions in parts.items() if classes else ():
+        if lacking := sorted(_present(y) - _present(y[positions])):
             names = [classes[number] for number in lacking[:LISTED]]
             more = f" and {len(lacking) - LISTED} more" if len(lacking) > LISTED else ""
-            note(f"{where}: no sample in {part} is of {', '.join(names)}{more}")
+            note(f"{where}: no sample in {part} {'has' if y.dim() > 1 else 'is of'} {', '.join(names)}{more}")
+
+
+def _present(y: "Tensor") -> set[int]:
+    return {*(y.any(dim=0).nonzero().flatten() if y.dim() > 1 else y).tolist()}
 
 
 def divide_classes(y: "Tensor", classes: int, seed: int) -> "tuple[Tensor, Tensor]":
@@ -220,7 +247,8 @@ def divide(
 ) -> "tuple[Tensor, Tensor]":
     """Return the positions of training and test samples; a fifth is for testing unless `parts` is given.
 
-    Both parts get their share of each class or, in a regression, of small and large labels. `parts` assigns
+    Both parts get their share of each class, or of several labels, `y` of shape ``(n, L)``, see `strata`, or,
+    in a regression, of small and large labels. `parts` assigns
     each row to ``train`` or ``test``, for an existing split. The rows of one of the `groups`, such as a
     patient, stay together, and the order of rows does not matter to them. A part that lacks one of the
     `classes` is noted. Raise a `ConfigError` on the rows `where` if a part is empty, or there is a single
@@ -228,6 +256,7 @@ def divide(
     """
     import torch
 
+    spread = torch.from_numpy(strata(y.numpy())) if y.dim() > 1 else y
     if parts:
         _check_apart(where, parts, groups, note)
         train, test = (
@@ -235,10 +264,10 @@ def divide(
             for word in PARTS
         )
     elif groups:
-        train, test = _by_group(y, seed, where, groups)
+        train, test = _by_group(spread, seed, where, groups)
     else:
         tested = max(1, round(TEST_SHARE * len(y)))
-        train, test = balanced(y, len(y) - tested, torch.Generator().manual_seed(seed))
+        train, test = balanced(spread, len(y) - tested, torch.Generator().manual_seed(seed))
     for word, part in zip(PARTS, (train, test), strict=True):
         if not len(part):
             what, remedy = f"{where} has no row for the part '{word}'", "mark some, or move some there"

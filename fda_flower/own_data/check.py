@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fda_flower.datasets.federation import data_of, forget, load_domain
 from fda_flower.datasets.few_samples import target_problems
 from fda_flower.datasets.folders import LISTED, unusable, visible, warn
@@ -20,7 +22,7 @@ from fda_flower.own_data.table_files import FIRST, SUFFIXES, places, tables_in
 
 @dataclass
 class DomainCheck:
-    """The contents of a domain: number of samples, samples by class, missing values by column.
+    """The contents of a domain: number of samples, samples by class or label, missing values by column.
 
     `patients` is their number, if an option says which samples are of one.
     """
@@ -101,9 +103,16 @@ def check(spec: DataSpec, only: str | None = None) -> Check:
 
 def _contents(survey: Survey[Any], domain: str) -> DomainCheck:
     each = survey.domains[domain]
-    classes = Counter(each.words) if survey.classes else {}
+    classes = dict(sorted(Counter(each.words).items())) if survey.classes else {}
+    if survey.labels and len(held := survey.numbers.get(domain, ())):
+        classes = dict(zip(survey.labels, np.nansum(held, axis=0).astype(int).tolist(), strict=True))
     missing = {column: count for column, count in each.missing.items() if count}
-    return DomainCheck(each.samples, dict(sorted(classes.items())), missing, len({*each.groups}) or None)
+    return DomainCheck(
+        each.samples,
+        classes,
+        missing,
+        len({*each.groups}) or None,
+    )
 
 
 def sizes_of(

@@ -38,17 +38,12 @@ from fda_flower.own_data.hugging_face_source import (
 )
 from fda_flower.own_data.image_folder import told_of_same
 from fda_flower.own_data.image_names import told_by_names
-from fda_flower.own_data.images import (
-    LARGEST,
-    LOOKED_AT,
-    MEMORY_LIMIT,
-    Size,
-    common_size,
-    describe_sizes,
-)
+from fda_flower.own_data.image_sizes import LARGEST, LOOKED_AT, Size, common_size, describe_sizes
+from fda_flower.own_data.images import MEMORY_LIMIT
 from fda_flower.own_data.labels import of_one
 from fda_flower.own_data.survey import Survey, Surveyed
 from fda_flower.own_data.table import (
+    TYPES,
     Rows,
     append,
     check_owners,
@@ -194,10 +189,11 @@ class HuggingFace(Surveyed[Rows]):
         """The meaning of the columns, with the classes that the data set names."""
         given, data = self._given, self._data
         ignore = [name for name in (*given.ignore, self._source.domain) if name in data.column_names]
-        others = {given.label, given.group, given.text, *ignore}
+        others = {*given.labels, given.group, given.text, *ignore}
         features = [name for name in data.column_names if given.categorical and name not in others]
         known = {name: names for name in features if (names := class_names_of(data, name))}
-        classes = class_names_of(data, given.label) if given.label in data.column_names else ()
+        named = given.task == "classes" and given.label in data.column_names
+        classes = class_names_of(data, given.label) if named else ()
         return replace(
             given,
             ignore=tuple(ignore),
@@ -219,7 +215,7 @@ class HuggingFace(Surveyed[Rows]):
             rows = survey.domains[name] = Rows()
             for part, table in self._tables(name, columns).items():
                 append(rows, part, table, {}, self._meaning, problems)
-        if self._meaning.label in columns:
+        if {*columns}.issuperset(self._meaning.labels):
             number_labels(survey, len(self), self._meaning)
         check_owners(survey)
         survey.notes += self._told_by_images(survey)
@@ -250,7 +246,8 @@ class HuggingFace(Surveyed[Rows]):
         columns = [
             name
             for name in names
-            if name not in (self._given.label, self._source.domain) and not held_by(self._data.features[name])
+            if name not in (*self._given.labels, self._source.domain)
+            and not held_by(self._data.features[name])
         ]
         for part in (part for each in self._there.values() for part in each.values()):
             cells = (part.column(name, Path()) for name in columns)
@@ -272,7 +269,7 @@ class HuggingFace(Surveyed[Rows]):
             option: "" for option in ("group", "text") if getattr(meaning, option) not in columns
         }
         categories = {name: words for name, words in meaning.categories.items() if name in columns}
-        if meaning.label in columns:
+        if {*columns}.issuperset(meaning.labels):
             return survey(tables, len(self), replace(meaning, categories=categories, **absent), problems)
         known = replace(meaning, categories=categories, classes=(), **absent)
         return replace(survey(tables, len(self), known, problems), classes=())
@@ -280,7 +277,7 @@ class HuggingFace(Surveyed[Rows]):
     def _check_columns(self, problems: Problems) -> list[str]:
         """Return the columns to read, and add to problems those that cannot be read, and wrong options."""
         data, given, there = self._data, self._given, []
-        roles = {"label": [given.label], "group": [given.group]}
+        roles = {"label": [*given.labels], "group": [given.group]}
         if not self.images:
             roles |= {"text": [given.text], "categories": [*given.categories]}
         for option, names in {**roles, "ignore": given.ignore}.items():
@@ -302,7 +299,7 @@ class HuggingFace(Surveyed[Rows]):
             if name not in columns or any(name not in each.column_names for each in every):
                 continue
             remedy = f"leave it out by {as_option('ignore', [name])}, or make numbers or words of it"
-            if name == given.label:
+            if name in given.labels:
                 remedy = "name another one in the option 'label'"
             with problems.caught():
                 for each in every:
@@ -332,7 +329,7 @@ class HuggingFace(Surveyed[Rows]):
             "categorical": given.categorical,
             "categories": given.categories,
             "decimal": given.decimal_comma,
-            "task": given.regression,
+            "task": given.task == "regression",
         }
         seen = ("window", "frame", "slice")
         of_images = {"image_size": self._size, **{name: getattr(self._source, name) for name in seen}}
@@ -354,7 +351,7 @@ class HuggingFace(Surveyed[Rows]):
         parts = self._opened[1]
         if parts:
             notes.append(f"parts that are not used: {', '.join(parts)}; the option 'test_split' can name one")
-        used = {self.images, self._given.label, self._given.group, SPLIT, *self._meaning.ignore}
+        used = {self.images, *self._given.labels, self._given.group, SPLIT, *self._meaning.ignore}
         data = self._data
         others = [
             name
@@ -373,7 +370,9 @@ class HuggingFace(Surveyed[Rows]):
         tables, several, meaning = {}, len(self._opened[0]) > 1, self._meaning
         for name, part in self._there[domain].items():
             path = self._path(name, domain)
-            stand_in = dict.fromkeys(meaning.ignore, "") | {meaning.label: "0"}  # if it cannot be read
+            stand_in = dict.fromkeys(meaning.ignore, "") | dict.fromkeys(
+                meaning.labels, "0"
+            )  # if it cannot be read
             cells = {
                 each: Column(each, [text] * len(part.lines), path, part.lines)
                 for each, text in stand_in.items()
@@ -422,7 +421,7 @@ class HuggingFace(Surveyed[Rows]):
             remedy = f"of the option 'domains' it has {', '.join(self._there) or 'none'}"
             raise ConfigError(what, thing="domain", value=domain, remedy=remedy)
         survey, meaning, seed = self.sound, self._meaning, derive_seed(self._seed, domain)
-        if not (meaning.classes or meaning.regression) and len(self._there) == 1 < len(self):
+        if survey.classes != meaning.classes and len(self._there) == 1 < len(self):
             self.note(of_one("hf", domain, len(survey.classes)))
         if self.images:
             return self._images(domain, survey, seed)
@@ -438,14 +437,14 @@ class HuggingFace(Surveyed[Rows]):
         look = self._look_of(domain, tell=True)
         pixels = list(self._each(domain, lambda file: decode(file, height, width, look), problems))
         problems.raise_first()
-        y = torch.as_tensor(survey.numbers[domain], dtype=torch.int64)
+        task, classes = self._given.task, survey.classes or survey.labels
+        y = torch.as_tensor(survey.numbers[domain], dtype=TYPES[task])
         groups = numbered(rows.groups) if rows.groups else None
-        samples = Samples(torch.from_numpy(np.stack(pixels)), y, groups=groups)
+        samples = Samples(torch.from_numpy(np.stack(pixels)), y, groups=groups, what=task)
         where = f"domain '{domain}'"
-        train, test = divide(y, seed, where, rows.parts, rows.groups, survey.classes, self.note)
+        train, test = divide(y, seed, where, rows.parts, rows.groups, classes, self.note)
         given = {"image_size": self._size is not None, "depth": self._source.depth != "auto"}
         found = tuple(name for name, is_given in given.items() if not is_given)
         size = height if height == width else (height, width)
         preparation = ImagePreparation(size, look.depth, found, *self._source.of_volumes)
-        classes = survey.classes
         return Split(samples.take(train), samples.take(test), len(classes), classes, preparation=preparation)

@@ -1,10 +1,12 @@
 """A list of images: a table, in a folder, of each file's label and, if it says so, patient and domain."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
+
+import numpy as np
 
 from fda_flower.datasets.folders import LISTED, unusable, visible
 from fda_flower.datasets.numbers import whole
@@ -13,7 +15,7 @@ from fda_flower.datasets.units import TAG, Grouping, as_name
 from fda_flower.errors import ConfigError, near
 from fda_flower.own_data.column import Column, check_words
 from fda_flower.own_data.image_folder import Files, ImageFolder
-from fda_flower.own_data.labels import MULTILABEL, several_in
+from fda_flower.own_data.labels import MULTILABEL, labels_held, several_in
 from fda_flower.own_data.table_columns import check_patients, several_rows
 from fda_flower.own_data.table_files import FIRST, RawTable, read_table
 
@@ -25,9 +27,9 @@ FILES = ("file", "file_name", "filename", "path", "image")
 
 @dataclass(frozen=True)
 class ListOptions:
-    """The columns of a list: of the label, the patient (or a DICOM file's tag), and the domain."""
+    """The columns of a list: of one or more labels, the patient (or a DICOM file's tag), and the domain."""
 
-    label: str = "label"
+    labels: tuple[str, ...] = ("label",)
     group: str = ""
     domain: str = ""
     classes: tuple[str, ...] = ()
@@ -135,20 +137,21 @@ def read_list(
     table = read_table(path, problems=problems)
     file = _file_column(table)
     in_tag = options.group == TAG and TAG not in table.header
-    columns = {name: "" if name == "group" and in_tag else getattr(options, name) for name in COLUMNS}
-    for option, name in columns.items():
+    group = "" if in_tag else options.group
+    columns = {**dict.fromkeys(options.labels, "label"), group: "group", options.domain: "domain"}
+    for name, option in columns.items():
         if name and name not in table.header:
             raise _no_column(table, option, name)
     files = _files(table.columns[file], folder, problems)
-    labels = _labels(table.columns[options.label], options, problems)
+    labels = _labels([table.columns[name] for name in options.labels], options, problems)
     domains = table.columns[options.domain].texts if options.domain else [""] * len(table)
     if options.domain:
         cells = table.columns[options.domain]
         cells.tell(
             problems, cells.where(lambda text: not text), "no domain", "fill it in, or remove the line"
         )
-    patients = _patients(table, columns["group"], problems)
-    notes += _notes(table, file, columns, folder, files)
+    patients = _patients(table, group, problems)
+    notes += _notes(table, {file, *columns}, group, folder, files)
     by_domain: dict[str, dict[Path, tuple[str, str]]] = {}
     for at, (image, domain) in enumerate(zip(files, domains, strict=True)):
         if image is not None and (domain or not options.domain):
@@ -167,10 +170,6 @@ def read_list(
         )
         for domain, rows in by_domain.items()
     }
-
-
-COLUMNS = ("label", "group", "domain")
-"""The options that name columns."""
 
 
 def _file_column(table: RawTable) -> str:
@@ -236,8 +235,15 @@ def _why(text: str, is_other: bool) -> tuple[str, str]:
     return WRONG["other" if is_other else "nowhere"]
 
 
-def _labels(column: Column, options: ListOptions, problems: Problems) -> list[str]:
-    """Return the label of each row, and add those that are missing, or several, to problems."""
+def _labels(columns: Sequence[Column], options: ListOptions, problems: Problems) -> list[str]:
+    """Return the label of each row, and add those that are missing, or several, to problems.
+
+    Of several labels in columns of their own it is `as_one`.
+    """
+    if len(columns) > 1:
+        held = labels_held(columns, problems)
+        return list(map(as_one, np.isin(held, 1.0).astype(int).tolist()))
+    (column,) = columns
     empty = column.where(lambda text: not text or (text.lower() in ("?", "na", "n/a", "nan", "null")))
     column.tell(problems, empty, "no label", "fill it in, or remove the line")
     several = {*several_in(column.different)} - {*options.classes}
@@ -245,6 +251,22 @@ def _labels(column: Column, options: ListOptions, problems: Problems) -> list[st
     with problems.caught():
         check_words([column])
     return [whole(text) for text in column.texts]
+
+
+def as_one(labels: Iterable[int]) -> str:
+    """Return several labels of an image, 0 or 1, as one text: its class among `ListedImages.classes`.
+
+    Examples
+    --------
+    >>> as_one([0, 1, 1]), from_one("0 1 1")
+    ('0 1 1', [0, 1, 1])
+    """
+    return " ".join(map(str, labels))
+
+
+def from_one(label: str) -> list[int]:
+    """Return several labels from the text of `as_one`."""
+    return list(map(int, label.split()))
 
 
 def _patients(table: RawTable, name: str, problems: Problems) -> list[str]:
@@ -258,13 +280,12 @@ def _patients(table: RawTable, name: str, problems: Problems) -> list[str]:
 
 
 def _notes(
-    table: RawTable, file: str, columns: Mapping[str, str], folder: ImageFolder, files: Iterable[Path | None]
+    table: RawTable, used: Collection[str], group: str, folder: ImageFolder, files: Iterable[Path | None]
 ) -> list[str]:
     """Return sentences on columns that are not read, columns of patients, and images that no row names."""
-    used = {file, *columns.values()}
     others = [name for name in table.header if name not in used]
     notes = [f"columns of '{table.path}' that are not read: {', '.join(others)}"] if others else []
-    groups = table.columns[columns["group"]] if columns["group"] else None
+    groups = table.columns[group] if group else None
     notes += several_rows((table.columns[name] for name in others), groups)
     if unnamed := sorted({*folder.images} - {*files}):
         listed = ", ".join(map(str, unnamed[:LISTED]))

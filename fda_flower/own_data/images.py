@@ -1,14 +1,13 @@
 """Image folders: their domains, classes and image size, and their samples."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import median
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from fda_flower.datasets.domains import Split, Splits
@@ -23,7 +22,7 @@ from fda_flower.datasets.folders import (
     unusable,
     visible,
 )
-from fda_flower.datasets.looks import EACH, MOST, PLAIN, Depth, ImageError, Look, LookOptions
+from fda_flower.datasets.looks import EACH, MOST, Depth, Look, LookOptions
 from fda_flower.datasets.pixels import (
     bits_in,
     depth_of,
@@ -31,20 +30,19 @@ from fda_flower.datasets.pixels import (
     describe_greys,
     describe_lossy,
     faults,
-    measured,
 )
 from fda_flower.datasets.preparation import CHANNELS, ImageFiles, ImagePreparation, files_of
-from fda_flower.datasets.registry import FULL_SIZE, Sources, network_for_images
+from fda_flower.datasets.registry import FULL_SIZE, Sources
 from fda_flower.datasets.samples import Samples
 from fda_flower.datasets.splitting import divide, divide_classes, numbered, tell_lacking
 from fda_flower.datasets.units import Grouping, in_several_classes, in_several_domains
-from fda_flower.errors import ConfigError
+from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
 from fda_flower.names.options import split_names, with_options
 from fda_flower.names.registry import check_alike
+from fda_flower.names.tasks import Task
 from fda_flower.own_data.between_domains import check_classes
 from fda_flower.own_data.image_folder import (
-    Files,
     ImageFolder,
     Picture,
     check_loose,
@@ -59,22 +57,16 @@ from fda_flower.own_data.image_list import (
     ListOptions,
     check_domain,
     domains_of,
+    from_one,
     list_in,
     no_list,
     read_list,
 )
 from fda_flower.own_data.image_names import OR_CLASSES, check_masks, told_by_names
+from fda_flower.own_data.image_sizes import LARGEST, Size, common_size, describe_sizes, sizes_of
 from fda_flower.own_data.labels import MULTILABEL, of_one, several_in
 from fda_flower.own_data.survey import Survey, Surveyed
-
-LARGEST = 224
-"""Height and width, in pixels, to which larger images are reduced, as networks for photos expect."""
-
-LOOKED_AT = 1000
-"""The number of images per domain whose size is read."""
-
-Size = tuple[int, int]
-"""Height and width, in pixels."""
+from fda_flower.own_data.table_options import labels_in
 
 
 def complete(
@@ -106,7 +98,7 @@ def complete(
     return missing
 
 
-READ_AHEAD = ("group", "label", "domain", "window", "frame", "slice")
+READ_AHEAD = ("group", "label", "task", "domain", "window", "frame", "slice")
 """Options that say what there is, or how large it is."""
 
 
@@ -119,43 +111,6 @@ def domains_in(folder: Path, domain: str) -> list[str]:
     if (path := list_in(folder)) is not None:
         return domains_of(path, domain)
     return [path.name for path in visible(folder) if path.is_dir()]
-
-
-def sizes_of(domains: Iterable[Files], look: Look = PLAIN) -> Counter[Size]:
-    """Count the sizes of up to `LOOKED_AT` images per domain, without damaged files."""
-    sizes: Counter[Size] = Counter()
-    for files in domains:
-        paths = [path for each in files.values() for path in each]
-        for path in paths[:: -(-len(paths) // LOOKED_AT) or 1]:
-            with suppress(ImageError):  # decoding names the file
-                sizes[measured(path, look)] += 1
-    return sizes
-
-
-def describe_sizes(sizes: Counter[Size], options: Mapping[str, Any]) -> str:
-    """Return in words how large images are, and to which size the option ``image_size`` brings them."""
-    listed = ", ".join(f"{height}x{width}: {count}" for (height, width), count in sizes.most_common(5))
-    more = f", and {len(sizes) - 5} other sizes" if len(sizes) > 5 else ""
-    size = options.get("image_size")
-    fits = f", for the network {network_for_images(options)}" if size else ""
-    return f"images of {listed}{more}; brought to {size}{fits}"
-
-
-def common_size(sizes: Counter[Size]) -> Size:
-    """Return the size to which images are resized: the size of at least half of them, up to `LARGEST`.
-
-    If there is none, it is a square of their median shorter side, at most `LARGEST`.
-
-    Examples
-    --------
-    >>> common_size(Counter({(32, 32): 9, (48, 32): 1})), common_size(Counter({(300, 400): 5}))
-    ((32, 32), (224, 224))
-    """
-    size, count = sizes.most_common(1)[0]
-    if 2 * count >= sizes.total() and max(size) <= LARGEST:
-        return size
-    side = min(LARGEST, int(median(min(size) for size in sizes.elements())))
-    return side, side
 
 
 MEMORY_LIMIT = 4 * 2**30
@@ -205,7 +160,13 @@ class ImageOptions(LookOptions):
     """The options of one's own images: how they are looked at, and the columns of a list of them."""
 
     label: str = "label"
+    task: Literal["classes", "multilabel"] = "classes"
     domain: str = ""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of several labels; empty for classes."""
+        return labels_in(self.label, self.task) if self.task == "multilabel" else ()
 
 
 @with_options(ImageOptions)
@@ -248,10 +209,13 @@ class ImageFolders(Surveyed[ImageFolder]):
     ) -> None:
         super().__init__(domains, self._split)
         self._grouping, self._group, self._bits = Grouping.read(group), group, dict[str, Counter[int]]()
-        self._seen, self.look = seen, seen.look()
+        self._seen, self.look, self._labels = seen, seen.look(), seen.labels
         self.name, self._root, self._remedy, self._seed, self._given = name, root, remedy, seed, size
         names = split_names("option 'classes'", classes) if classes else ()
         self._classes = tuple(check_part("option 'classes'", name) for name in names)
+        if self._labels and self._classes:
+            why = "but the task is multilabel, which has no classes"
+            raise invalid("option 'classes'", classes, "leave it out", why)
 
     def _survey(self) -> Survey[ImageFolder]:
         survey = Survey[ImageFolder]()
@@ -282,18 +246,36 @@ class ImageFolders(Surveyed[ImageFolder]):
 
     def _check_names(self, survey: Survey[ImageFolder]) -> None:
         """Check the names of domains and classes, and set the classes."""
-        for what, names in (
-            ("domain folders", survey.domains),
-            ("class folders", (label for folder in survey.domains.values() for label in folder.classes)),
-        ):
-            with survey.problems.caught():
-                check_alike(what, names)
+        with survey.problems.caught():
+            check_alike("domain folders", survey.domains)
+        if self._labels:
+            self._number_labels(survey)
+            return
+        with survey.problems.caught():
+            check_alike(
+                "class folders", (label for folder in survey.domains.values() for label in folder.classes)
+            )
         classes = {*self._classes, *(label for folder in survey.domains.values() for label in folder.classes)}
         if len(survey.domains) == len(self) and len(classes) == 1:
             what = f"holds images of a single class, {', '.join(classes)}"
             with survey.problems.caught():
                 raise unusable("data folder", self._root, what, "add those of another class")
         survey.classes = tuple(sorted(classes))
+
+    def _number_labels(self, survey: Survey[ImageFolder]) -> None:
+        """Set several labels and their numbers; add to problems one that is the same for all images."""
+        survey.labels = self._labels
+        survey.numbers = {
+            name: np.array(list(map(from_one, folder.words))) for name, folder in survey.domains.items()
+        }
+        if len(survey.domains) == len(self) and not survey.problems:
+            every = np.concatenate([*survey.numbers.values()])
+            same = [label for label, held in zip(self._labels, every.T, strict=True) if len({*held}) == 1]
+            if same:
+                what = f"has labels that are the same for all images: {', '.join(same)}"
+                remedy = "leave them out of the option 'label', or add images in which they differ"
+                with survey.problems.caught():
+                    raise unusable("data folder", self._root, what, remedy)
 
     def inputs(self, options: Mapping[str, Any]) -> str:
         """Decode all images, and return their sizes in words."""
@@ -338,38 +320,48 @@ class ImageFolders(Surveyed[ImageFolder]):
         if domain not in self._there:
             raise self._missing(domain)
         folder = self._there[domain]
-        files, there = folder.classes, [each.classes for each in self._there.values()]
-        labels = self._classes or tuple(sorted({label for each in there for label in each}))
-        if missing := [label for label in labels if label not in files and not self._is_told(label)]:
-            self.note(f"{self.name}: domain {domain} has no image of {', '.join(missing)}")
-        if not self._classes and len(self._there) == 1 < len(self):
-            self.note(of_one(self.name, domain, len(labels)))
+        labels = self._labels or self._classes_of(domain)
         height, width = self._size
         preparation = self._preparation(domain)
-        images = [
-            (one, number) for number, label in enumerate(labels) for one in folder.pictures.get(label, ())
-        ]
-        y = torch.tensor([number for _, number in images], dtype=torch.int64)
-        patients = self._patients(folder, [one for one, _ in images])
+        names = folder.pictures if self._labels else labels
+        pictures = [(one, name) for name in names for one in folder.pictures.get(name, ())]
+        images = [one for one, _ in pictures]
+        if self._labels:
+            y = torch.tensor([from_one(name) for _, name in pictures], dtype=torch.float32)
+        else:
+            y = torch.tensor([labels.index(name) for _, name in pictures], dtype=torch.int64)
+        task: Task = "multilabel" if self._labels else "classes"
+        patients = self._patients(folder, images)
         groups = numbered(patients) if patients else None
         total = sum(each.samples for each in self._there.values())
         small = total * CHANNELS * height * width <= MEMORY_LIMIT
         numbered_frames = self.look.frame == EACH
 
         def samples(positions: torch.Tensor) -> Samples:
-            chosen = [images[i][0] for i in positions.tolist()]
+            chosen = [images[i] for i in positions.tolist()]
             frames = tuple(one.frame for one in chosen) if numbered_frames else ()
             paths, look = tuple(one.path for one in chosen), preparation.look
             x: Any = ImageFiles(paths, preparation.size, small=small, look=look, frames=frames)
-            return Samples(x, y[positions], groups=None if groups is None else groups[positions])
+            owners = None if groups is None else groups[positions]
+            return Samples(x, y[positions], groups=owners, what=task)
 
         seed, where = derive_seed(self._seed, domain), f"domain '{domain}'"
-        if groups is None:
+        if groups is None and not self._labels:
             train, test = divide_classes(y, len(labels), seed)
             tell_lacking(where, y, {"training": train, "test": test}, labels, self.note)
         else:
             train, test = divide(y, seed, where, groups=patients, classes=labels, note=self.note)
         return Split(samples(train), samples(test), len(labels), labels, preparation=preparation)
+
+    def _classes_of(self, domain: str) -> tuple[str, ...]:
+        """Return all classes, and note those that a domain lacks."""
+        files, there = self._there[domain].classes, [each.classes for each in self._there.values()]
+        labels = self._classes or tuple(sorted({label for each in there for label in each}))
+        if missing := [label for label in labels if label not in files and not self._is_told(label)]:
+            self.note(f"{self.name}: domain {domain} has no image of {', '.join(missing)}")
+        if not self._classes and len(self._there) == 1 < len(self):
+            self.note(of_one(self.name, domain, len(labels)))
+        return labels
 
     def _patients(self, folder: ImageFolder, pictures: Sequence[Picture]) -> list[str]:
         """Return the patient of each sample or, of several frames of a file, the file; empty if unknown."""
@@ -424,7 +416,7 @@ class OwnImages(ImageFolders):
         patients = named_by_files(folders)
         survey.notes += in_several_domains(patients)
         for name, groups in patients.items():
-            if groups:
+            if groups and not self._labels:
                 survey.notes += in_several_classes(name, groups, folders[name].words)
         return survey
 
@@ -446,7 +438,7 @@ class OwnImages(ImageFolders):
             check_masks("data folder", self._root, self.here)
         super()._read_folders(survey)
         lists = [each for each in survey.domains.values() if isinstance(each, ListedImages)]
-        columns = {"domain": self._seen.domain, "label": "" if lists else self._seen.label}
+        columns = {"domain": self._seen.domain, "label": "" if lists or self._labels else self._seen.label}
         for option, name in columns.items():
             if name not in ("", ImageOptions.label):
                 with survey.problems.caught():
@@ -465,6 +457,10 @@ class OwnImages(ImageFolders):
 
     def _folder(self, place: Path, survey: Survey[ImageFolder]) -> ImageFolder:
         if (path := list_in(place)) is None:
+            if self._labels:
+                columns = ", ".join(["file", *self._labels])
+                remedy = f"put a table '{place / 'labels.csv'}' there with the columns {columns}"
+                raise unusable("domain folder", place, "has no list of its images' several labels", remedy)
             return super()._folder(place, survey)
         folder, columns = ImageFolder.read(place, look=self.look), replace(self._columns, domain="")
         there = read_list(path, folder, columns, survey.problems, survey.notes)
@@ -495,4 +491,4 @@ class OwnImages(ImageFolders):
 
     @property
     def _columns(self) -> ListOptions:
-        return ListOptions(self._seen.label, self._group, self._seen.domain, self._classes)
+        return ListOptions(self._labels or (self._seen.label,), self._group, self._seen.domain, self._classes)

@@ -104,16 +104,24 @@ def several_in(words: Iterable[str]) -> list[str]:
 
 SEVERAL = re.compile("[|;,/+&]")
 MULTILABEL = (
-    "several labels of a sample are another task (multilabel), which is not trained: give each sample one "
-    "or, if such words are classes, list all in the option 'classes'"
+    "several labels of a sample are another task: give each label a column of 0 and 1, and name them by "
+    "--dataset-option task=multilabel and label=A,B; or give each sample one label or, if such words are "
+    "classes, list all in the option 'classes'"
 )
 """What to do with samples of several labels."""
 
 
 def check_differ(labels: Sequence[Column], numbers: Array) -> None:
-    """Raise a `ConfigError` if all domains' labels, whose classes or numbers are given, are the same."""
-    if len(numbers) and (numbers == numbers[0]).all():
-        raise _no_label(labels, "is the same in all files", f"{ANOTHER}, or get data of other classes")
+    """Raise a `ConfigError` if a label is the same in all domains.
+
+    `numbers` are the classes or numbers of the label's only column, ``(n,)``, or of several, ``(n, L)``.
+    """
+    same = (numbers == numbers[:1]).all(axis=0) & (len(numbers) > 0)
+    for place in np.flatnonzero(same).tolist():
+        remedy = f"{ANOTHER}, or get data of other classes"
+        if numbers.ndim > 1:
+            remedy = "leave it out of the option 'label', or get data in which it differs"
+        raise _no_label([labels[place]], "is the same in all files", remedy)
 
 
 def class_numbers(labels: Column, classes: tuple[str, ...], named: bool, problems: Problems) -> Array:
@@ -145,6 +153,22 @@ def numbers_to_predict(labels: Column, problems: Problems) -> Array:
     if not labels.comma:
         labels.tell(problems, labels.with_thousands, *OF_THOUSANDS)
     return labels.numbers
+
+
+def labels_held(columns: Sequence[Column], problems: Problems) -> Array:
+    """Return which of several labels each row has, 0 or 1, shape ``(n, L)``.
+
+    Missing labels, and other values such as marks of uncertainty, are added to `problems`.
+    """
+    for cells in columns:
+        missing = np.isnan(cells.numbers)
+        cells.tell(problems, missing, "no label", f"{OR_LEFT_OUT}: what is not known is not guessed")
+        other = ~missing & ~np.isin(cells.numbers, (0.0, 1.0))
+        cells.tell(problems, other, "a label other than 0 and 1", f"write 1 or 0, {OR_LEFT_OUT}")
+    return np.stack([cells.numbers for cells in columns], axis=1)
+
+
+OR_LEFT_OUT = "leave these rows out, or the column out of the option 'label'"
 
 
 def _whole(text: str) -> int | None:

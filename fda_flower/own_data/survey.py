@@ -49,23 +49,27 @@ class Survey(Generic[Of]):
     domains : dict
         The contents of each readable domain.
     classes : tuple of str
-        The classes; empty for a regression.
+        The classes; empty for other tasks.
+    labels : tuple of str
+        The names of several labels; empty for other tasks.
     categories : dict
         The categories by column of a table.
     numbers : dict
-        By domain, each row's class, as a position in `classes`, or the number to predict.
+        By domain, each row's class, as a position in `classes`, or the number to predict, or whether it has
+        each of several labels, shape ``(n, L)``.
     """
 
     problems: Problems = field(default_factory=Problems)
     notes: list[str] = field(default_factory=list)
     domains: dict[str, Of] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
     categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
     numbers: dict[str, Array] = field(default_factory=dict)
 
     @property
     def classes_by_domain(self) -> dict[str, list[str]]:
-        """The classes of each domain's samples; none in a regression."""
+        """The classes of each domain's samples; none without classes."""
         words = {name: {*each.words} for name, each in self.domains.items()}
         return {
             name: [known for known in self.classes if {known, f"{known}.0"} & each]

@@ -1,7 +1,7 @@
 """The data set `table`: its files, read together, and the split of rows into training and test."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from fda_flower.files import derive_seed
 from fda_flower.models.tokens import describe_cut, longer
 from fda_flower.names.options import join_names, with_options
 from fda_flower.names.registry import alike, check_alike
+from fda_flower.names.tasks import Task
 from fda_flower.names.words import counted
 from fda_flower.own_data.between_domains import another_unit, categories_apart, check_classes, coded_apart
 from fda_flower.own_data.column import Column, check_words
@@ -29,6 +30,7 @@ from fda_flower.own_data.labels import (
     check_differ,
     class_names,
     class_numbers,
+    labels_held,
     numbers_to_predict,
     of_one,
 )
@@ -61,7 +63,7 @@ class Rows:
     """The rows of a domain: features by column, labels and groups by table, and each row's part, if any."""
 
     columns: dict[str, Array] = field(default_factory=dict)
-    labels: list[Column] = field(default_factory=list)
+    labels: list[tuple[Column, ...]] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
     owners: list[Column] = field(default_factory=list)
     missing: Counter[str] = field(default_factory=Counter)
@@ -74,8 +76,9 @@ class Rows:
 
     @property
     def words(self) -> list[str]:
-        """Each row's label as text."""
-        return [text for cells in self.labels for text in cells.texts]
+        """Each row's label as text; of several labels, one after the other."""
+        rows = (zip(*(each.texts for each in columns), strict=True) for columns in self.labels)
+        return [" ".join(texts) for each in rows for texts in each]
 
 
 @with_options(TableOptions)
@@ -132,7 +135,7 @@ class OwnTables(Surveyed[Rows]):
         if domain not in self.survey.domains and (error := self._place.lacks(domain)) is not None:
             raise error
         survey, meaning = self.sound, self._meaning
-        if not (meaning.classes or meaning.regression) and len(survey.domains) == 1 < len(self):
+        if survey.classes != meaning.classes and len(survey.domains) == 1 < len(self):
             self.note(of_one("table", domain, len(survey.classes)))
         return split_of(domain, survey, meaning, derive_seed(self._seed, domain), self.note)
 
@@ -163,9 +166,9 @@ def survey(tables: Tables, domains: int, meaning: Meaning, problems: Problems) -
     strange = check_forms(there, unsure, meaning, problems)
     sound = [name for name in every if name not in strange]
     result.categories = categorical_columns(there, sound, meaning, alone, problems)
-    numeric = [name for name in (*sound, meaning.label) if name not in result.categories]
+    numeric = [name for name in (*sound, *meaning.labels) if name not in result.categories]
     check_points(there, numeric, meaning, problems)
-    numbering = identifiers(there, (name for name in numeric if name != meaning.label))
+    numbering = identifiers(there, (name for name in numeric if name not in meaning.labels))
     result.notes += of_numbers(numbering)
     for domain, parts in tables.items():
         rows = result.domains[domain] = Rows()
@@ -205,13 +208,27 @@ def _compared(survey: Survey[Rows], meaning: Meaning, others: Collection[str]) -
     }
     words = {name: cells for name, cells in columns.items() if name in survey.categories}
     numbers = {name: cells for name, cells in columns.items() if name not in words}
-    predicted = {meaning.label: survey.numbers} if meaning.regression else {}
+    predicted = {meaning.label: survey.numbers} if meaning.task == "regression" else {}
     return [
         *constant(numbers),
         *another_unit({**numbers, **predicted}),
         *coded_apart(numbers),
         *categories_apart(words),
-        *(telling(columns, survey.numbers, _once(rows), meaning.regression) if not survey.problems else []),
+        *(_telling(columns, survey, meaning) if not survey.problems else []),
+    ]
+
+
+def _telling(columns: Mapping[str, Mapping[str, Array]], survey: Survey[Rows], meaning: Meaning) -> list[str]:
+    """Return notes on columns that alone tell the label, or one of several."""
+    once, numbers = _once(survey.domains), survey.numbers
+    if meaning.task != "multilabel":
+        return telling(columns, numbers, once, meaning.task == "regression")
+    return [
+        note
+        for place, label in enumerate(meaning.labels)
+        for note in telling(
+            columns, {name: each[:, place] for name, each in numbers.items()}, once, False, f"'{label}'"
+        )
     ]
 
 
@@ -241,25 +258,32 @@ def number_labels(survey: Survey[Rows], domains: int, meaning: Meaning) -> None:
     problems, here = survey.problems, len(survey.domains)
     with problems.caught():
         labels = [each for rows in survey.domains.values() for each in rows.labels]
-        if not meaning.regression:
-            survey.classes = class_names(labels, meaning.classes, here == 1 < domains, here == domains)
+        survey.labels = meaning.labels if meaning.task == "multilabel" else ()
+        if meaning.task == "classes":
+            first = [each[0] for each in labels]
+            survey.classes = class_names(first, meaning.classes, here == 1 < domains, here == domains)
             survey.notes += check_classes(survey.classes_by_domain, bool(meaning.classes))
         for domain, rows in survey.domains.items():
-            numbers = [
-                numbers_to_predict(each, problems)
-                if meaning.regression
-                else class_numbers(each, survey.classes, bool(meaning.classes), problems)
-                for each in rows.labels
-            ]
+            numbers = [NUMBERS[meaning.task](each, survey.classes, meaning, problems) for each in rows.labels]
             survey.numbers[domain] = np.concatenate(numbers) if numbers else np.empty(0)
-        if here == domains and not problems and (meaning.regression or len(survey.classes) == 1):
-            check_differ(labels, np.concatenate([*survey.numbers.values()]))
+        if labels and here == domains and not problems and len(survey.classes) < 2:
+            check_differ(labels[0], np.concatenate([*survey.numbers.values()]))
         if survey.classes != meaning.classes and _with_gaps(survey.classes):
             listed = ", ".join(survey.classes[:LISTED])
             survey.notes.append(
                 f"the labels' numbers have gaps, and each is a class: {listed}; if there are others, list "
                 "all in the option 'classes'"
             )
+
+
+NUMBERS: Mapping[Task, Callable[[Sequence[Column], tuple[str, ...], Meaning, Problems], Array]] = {
+    "classes": lambda columns, classes, meaning, problems: class_numbers(
+        columns[0], classes, bool(meaning.classes), problems
+    ),
+    "regression": lambda columns, classes, meaning, problems: numbers_to_predict(columns[0], problems),
+    "multilabel": lambda columns, classes, meaning, problems: labels_held(columns, problems),
+}
+"""By task, the labels of a table's rows as numbers, from their columns and the classes; adds to problems."""
 
 
 def _with_gaps(classes: Sequence[str]) -> bool:
@@ -277,8 +301,8 @@ def append(
         before = [rows.columns[name]] if name in rows.columns else []
         rows.columns[name] = np.concatenate([*before, cells])
         rows.missing[name] += count_missing(cells)
-    if meaning.label in table.header:
-        rows.labels.append(table.columns[meaning.label])
+    if {*table.header}.issuperset(meaning.labels):
+        rows.labels.append(tuple(table.columns[name] for name in meaning.labels))
     if part:
         rows.parts += [part] * len(table)
     elif has_split(table):
@@ -308,24 +332,32 @@ def _check_features(
 def split_of(domain: str, survey: Survey[Rows], meaning: Meaning, seed: int, note: Note) -> Split:
     """Return the training and test samples of a domain."""
     rows = survey.domains[domain]
-    y = torch.as_tensor(survey.numbers[domain], dtype=torch.float64 if meaning.regression else torch.int64)
+    y = torch.as_tensor(survey.numbers[domain], dtype=TYPES[meaning.task])
     where = f"the table of domain '{domain}'"
-    train, test = divide(y, seed, where, rows.parts, rows.groups, survey.classes, note)
+    names = survey.classes or survey.labels
+    train, test = divide(y, seed, where, rows.parts, rows.groups, names, note)
     fitted = TablePreparation.fit(rows.columns, train, survey.categories, meaning.missing, text=meaning.text)
     preparation = replace(fitted, label_mean=meaning.label_mean, label_deviation=meaning.label_deviation)
-    labels = preparation.outputs(y) if meaning.regression else y
+    labels = preparation.outputs(y) if meaning.task == "regression" else y
     groups = numbered(rows.groups) if rows.groups else None
-    samples = Samples(preparation.apply(rows.columns), labels, groups=groups)
-    outputs = 1 if meaning.regression else len(survey.classes)
+    samples = Samples(preparation.apply(rows.columns), labels, groups=groups, what=meaning.task)
     return Split(
         samples.take(train),
         samples.take(test),
-        outputs,
-        survey.classes,
+        len(names) or 1,
+        names,
         preparation.features,
         preparation,
         longer(rows.columns[meaning.text]) if meaning.text else 0,
     )
+
+
+TYPES: Mapping[Task, torch.dtype] = {
+    "classes": torch.int64,
+    "regression": torch.float64,
+    "multilabel": torch.float32,
+}
+"""By task, the type of the labels as read."""
 
 
 def describe_columns(survey: Survey[Rows], text: str) -> str:

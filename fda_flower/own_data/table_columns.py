@@ -55,7 +55,7 @@ def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[s
     Missing or repeated columns and too few rows are problems.
     """
     header = table.header
-    others = {meaning.label, meaning.group, *meaning.ignore, *([SPLIT] if has_split(table) else [])}
+    others = {*meaning.labels, meaning.group, *meaning.ignore, *([SPLIT] if has_split(table) else [])}
     features = sorted({*header} - others)
     columns = f"the columns {some(header) or 'none'}"
     if "" in header:
@@ -66,10 +66,11 @@ def features_of(table: RawTable, meaning: Meaning, problems: Problems) -> list[s
         remedy = f"rename or remove the further {some(twice)}: each name may be there once"
         problems.add(Problem(columns, remedy, table.path))
         return []
-    if meaning.label not in header or not features:
-        survival = "" if meaning.label in header else of_survival(header)
+    absent = [name for name in meaning.labels if name not in header]
+    if absent or not features:
+        label, survival = [*absent, meaning.label][0], of_survival(header) if absent else ""
         remedy = (
-            f"it needs '{meaning.label}'{near(meaning.label, header)} (the option 'label') and at least one "
+            f"it needs '{label}'{near(label, header)} (the option 'label') and at least one "
             f"other: name the column to predict by --dataset-option label=COLUMN{survival}"
         )
         problems.add(Problem(columns, remedy, table.path))
@@ -117,7 +118,7 @@ def check_strays(
     tables: Mapping[str, Mapping[str, RawTable]], meaning: Meaning, problems: Problems
 ) -> set[str]:
     """Return the domains whose tables have no column in common with others', and add them to problems."""
-    roles = {meaning.label, meaning.group, SPLIT}
+    roles = {*meaning.labels, meaning.group, SPLIT}
     headers = {
         name: {each for table in parts.values() for each in table.header} for name, parts in tables.items()
     }
@@ -127,7 +128,7 @@ def check_strays(
         if not any(own & more - roles for other, more in headers.items() if other != name)
     }
     if len(strays) == len(headers):  # of two, and one has a label
-        strays = {name for name in strays if meaning.label not in headers[name]}
+        strays = {name for name in strays if not headers[name].issuperset(meaning.labels)}
     if not strays or len(strays) == len(headers):
         return set()
     rest = [name for name in headers if name not in strays]
@@ -146,7 +147,7 @@ def check_cells(table: RawTable, meaning: Meaning, problems: Problems) -> None:
         if errors := {text for text in words if FORMULA_ERROR.fullmatch(text)}:
             failed = cells.where(errors.__contains__)
             cells.tell(problems, failed, "an error of a formula", "correct it, or empty the cell")
-        is_named = name in {SPLIT, meaning.label, meaning.group}
+        is_named = name in {SPLIT, *meaning.labels, meaning.group}
         if not is_named and words and all(text.lower() in PARTS for text in words):
             remedy = (
                 f"call it '{SPLIT}' if it splits the rows, else leave it out by {as_option('ignore', [name])}"
@@ -308,7 +309,7 @@ def categorical_columns(
         used = {*features} - {meaning.text}
         gaps = any(each.lacks for table in tables for each in table.columns.values() if each.name in used)
         with problems.caught(ONE_HOT):
-            labelled = all(meaning.label in table.header for table in tables)
+            labelled = all({*table.header}.issuperset(meaning.labels) for table in tables)
             raise _of_words(sound, gaps and not meaning.missing, labelled)
     return categories
 

@@ -89,17 +89,17 @@ def by_chance(rows: Array, columns: Iterable[Array]) -> bool:
     return False
 
 
-def _alike(tables: Sequence[RawTable], others: set[str], label: str) -> list[tuple[Row, Row]]:
+def _alike(tables: Sequence[RawTable], others: set[str], labels: Sequence[str]) -> list[tuple[Row, Row]]:
     """Return each row that is like another above it in all but some columns, and the first of these.
 
-    There are none if most rows are alike, or as many as `by_chance`, which columns but the label tell.
+    There are none if most rows are alike, or as many as `by_chance`, which columns but the labels tell.
     """
     names = sorted({name for table in tables for name in table.header} - others)
     keys = _row_hashes(tables, names)
     different, firsts, places = np.unique(keys, return_index=True, return_inverse=True)
     if len(keys) in (0, len(different)) or len(keys) > 2 * len(different):
         return []
-    if by_chance(keys, (_hashes(tables, name) for name in names if name != label)):
+    if by_chance(keys, (_hashes(tables, name) for name in names if name not in labels)):
         return []
     rows = [(table, position) for table in tables for position in range(len(table))]
     first = firsts[places]
@@ -115,7 +115,7 @@ def repeated(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
     """Return a note on rows that are there more than once and not of one group, which stays together."""
     again = [
         (row, first)
-        for row, first in _alike(tables, {SPLIT, *meaning.ignore}, meaning.label)
+        for row, first in _alike(tables, {SPLIT, *meaning.ignore}, meaning.labels)
         if row[0] is not first[0] or meaning.group not in row[0].header
     ]
     if not again:
@@ -130,11 +130,13 @@ def repeated(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
 def contrary(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
     """Return a note on rows that are alike but of different classes."""
 
-    def word(row: Row) -> str:
-        return row[0].columns[meaning.label].texts[row[1]].removesuffix(".0")
+    def word(row: Row) -> list[str]:
+        return [row[0].columns[name].texts[row[1]].removesuffix(".0") for name in meaning.labels]
 
-    labelled = [table for table in tables if meaning.label in table.header and not meaning.regression]
-    pairs = _alike(labelled, {SPLIT, meaning.label, meaning.group, *meaning.ignore}, meaning.label)
+    if meaning.task not in ("classes", "multilabel"):
+        return []
+    labelled = [table for table in tables if {*table.header}.issuperset(meaning.labels)]
+    pairs = _alike(labelled, {SPLIT, *meaning.labels, meaning.group, *meaning.ignore}, meaning.labels)
     differing = [(row, first) for row, first in pairs if word(row) != word(first)]
     if not differing:
         return []
@@ -148,7 +150,7 @@ def of_patients(tables: Sequence[RawTable], meaning: Meaning) -> list[str]:
     """Return a note on columns of patients with several rows, if no option keeps these together."""
     notes = dict[str, None]()
     for table in tables:
-        columns = (cells for name, cells in table.columns.items() if name != meaning.label)
+        columns = (cells for name, cells in table.columns.items() if name not in meaning.labels)
         notes |= dict.fromkeys(several_rows(columns, table.columns.get(meaning.group)))
     return [*notes]
 

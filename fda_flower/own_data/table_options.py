@@ -15,6 +15,7 @@ from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import Sources
 from fda_flower.errors import FIRST, LAST, invalid
 from fda_flower.names.options import join_names, read_categories, split_names
+from fda_flower.names.tasks import TASKS, Task
 from fda_flower.own_data.reading import Reading
 from fda_flower.own_data.table_files import SUFFIXES, FileState
 from fda_flower.own_data.table_places import BY_COLUMN, Place, place_of
@@ -26,10 +27,12 @@ class Meaning:
 
     `missing` allows missing features, `categorical` makes categories of columns of words, `text` is the
     column for the sentence encoder, and `domain` the one that names each row's domain. In a regression, the
-    network predicts ``(label - label_mean) / label_deviation``.
+    network predicts ``(label - label_mean) / label_deviation``. With the task ``multilabel``, `label` lists
+    the columns of the labels.
     """
 
     label: str = "label"
+    task: Task = "classes"
     group: str = ""
     ignore: tuple[str, ...] = ()
     missing: bool = False
@@ -37,7 +40,6 @@ class Meaning:
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     decimal_comma: bool = False
     classes: tuple[str, ...] = ()
-    regression: bool = False
     label_mean: float = 0.0
     label_deviation: float = 1.0
     text: str = ""
@@ -46,22 +48,44 @@ class Meaning:
     def __post_init__(self) -> None:
         if not self.label_deviation > 0:
             raise invalid("option 'label_deviation'", self.label_deviation, "it must be above 0")
-        if self.regression and self.classes:
-            why = "but a regression has no classes"
+        if self.task != "classes" and self.classes:
+            why = f"but the task is {self.task}, which has no classes"
             raise invalid("option 'classes'", join_names(self.classes), "leave it out", why)
-        if not self.regression and (self.label_mean, self.label_deviation) != (0.0, 1.0):
+        if self.task != "regression" and (self.label_mean, self.label_deviation) != (0.0, 1.0):
             scale = f"{self.label_mean:g} and {self.label_deviation:g}"
-            why = "but the labels are classes"
+            why = f"but the labels are {TASKS[self.task]}"
             raise invalid(
                 "options 'label_mean' and 'label_deviation'", scale, "give task=regression, too", why
             )
-        given = {"label": (self.label,), "group": (self.group,), "ignore": self.ignore, "text": (self.text,)}
+        given = {"label": self.labels, "group": (self.group,), "ignore": self.ignore, "text": (self.text,)}
         given["categories"] = tuple(self.categories)
         given["domain"] = () if self.domain in self.ignore else (self.domain,)
         for (other, others), (option, names) in combinations(given.items(), 2):
             if both := sorted({*others} & {*names} - {""}):
                 why = f"but the option '{other}' names that column too"
                 raise invalid(f"option '{option}'", both[0], "a column has one meaning: name another", why)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns of what a model predicts; see `labels_in`."""
+        return labels_in(self.label, self.task)
+
+
+def labels_in(label: str, task: str) -> tuple[str, ...]:
+    """Return the columns that the option ``label`` names for a task; raise a `ConfigError` on a single label.
+
+    Examples
+    --------
+    >>> labels_in("effusion,edema", "multilabel"), labels_in("stage", "classes")
+    (('effusion', 'edema'), ('stage',))
+    """
+    if task != "multilabel":
+        return (label,)
+    names = read_names("label", label)
+    if len(names) < 2:
+        why = "but the task is multilabel, which has several"
+        raise invalid("option 'label'", label, "name all labels' columns, such as label=effusion,edema", why)
+    return names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +94,7 @@ class TableOptions:
 
     label: str = "label"
     classes: str = ""
-    task: Literal["classes", "regression"] = "classes"
+    task: Literal["classes", "regression", "multilabel"] = "classes"
     missing: Literal["refuse", "mean"] = "refuse"
     categorical: Literal["refuse", "onehot"] = "refuse"
     categories: str = ""
@@ -94,7 +118,7 @@ class TableOptions:
             categories=read_categories(self.categories),
             decimal_comma=self.decimal == "comma",
             classes=read_names("classes", self.classes),
-            regression=self.task == "regression",
+            task=self.task,
             label_mean=self.label_mean,
             label_deviation=self.label_deviation,
             text=self.text,

@@ -27,6 +27,7 @@ def telling(
     labels: Mapping[str, Array],
     rows: Mapping[str, Array],
     regression: bool,
+    label: str = "the label",
 ) -> list[str]:
     """Return a note on columns that each tell every label, if there are any.
 
@@ -40,6 +41,8 @@ def telling(
         By domain, the positions of the rows that count: of a patient's rows of one label, the first.
     regression : bool
         Whether labels are numbers.
+    label : str
+        What a note calls the label.
 
     Notes
     -----
@@ -69,7 +72,7 @@ def telling(
         return []
     what = "each" if len(names) > 1 else "it"
     return [
-        f"columns that alone tell the label of every row: {some(names)}; if {what} is known only with the "
+        f"columns that alone tell {label} of every row: {some(names)}; if {what} is known only with the "
         f"label, leave it out by {as_option('ignore', names)}"
     ]
 
