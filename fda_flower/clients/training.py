@@ -1,5 +1,6 @@
 """The local training loop, losses, and evaluation."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -12,7 +13,7 @@ import torch
 from flwr.common import log
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, log_softmax, mse_loss
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, log_softmax, mse_loss
 from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
@@ -160,9 +161,9 @@ def mean_gradient(
 def evaluate(
     model: nn.Module, samples: Samples, generator: torch.Generator, batch_size: int = 256
 ) -> tuple[float, float]:
-    """Return a model's mean loss on samples, and its accuracy; for a regression R². See `metrics_of`."""
+    """Return a model's mean loss on samples, and its task's headline, NaN if unknown; see `metrics_of`."""
     measured = metrics_of(predict(model, samples, generator, batch_size), samples)
-    return measured["loss"], measured[metric_names(samples.task)[0]]
+    return measured["loss"], measured.get(metric_names(samples.task)[0], math.nan)
 
 
 def mean_loss(outputs: Tensor, y: Tensor, task: Task) -> float:
@@ -215,8 +216,12 @@ def training_loss(samples: Samples, training: LocalTraining) -> Loss:
     return weighted
 
 
-LOSSES: dict[Task, Callable[..., Tensor]] = {"classes": cross_entropy, "regression": mse_loss}
-"""The losses of the tasks: cross entropy, and the mean squared error."""
+LOSSES: dict[Task, Callable[..., Tensor]] = {
+    "classes": cross_entropy,
+    "regression": mse_loss,
+    "multilabel": binary_cross_entropy_with_logits,
+}
+"""The losses of the tasks, a mean over samples and, without classes, over outputs."""
 
 
 def loss_for(task: Task) -> Loss:

@@ -12,6 +12,7 @@ from fda_flower.metrics.intervals import (
     paired_shares,
     share_interval,
 )
+from fda_flower.metrics.labels import by_label, figures_of_labels, of_shares, probabilities_of_labels
 from fda_flower.metrics.measuring import measure
 from fda_flower.metrics.names import (
     ASKED,
@@ -43,9 +44,11 @@ __all__ = [
     "UNITS",
     "Metric",
     "by_class",
+    "by_label",
     "calibration_error",
     "confusion",
     "effective_size",
+    "figures_of_labels",
     "headline_metric",
     "interval",
     "measure",
@@ -54,8 +57,10 @@ __all__ = [
     "metric_names",
     "of_mean",
     "of_most_frequent",
+    "of_shares",
     "paired_interval",
     "paired_shares",
+    "probabilities_of_labels",
     "rare_headline",
     "share_interval",
 ]

@@ -6,6 +6,8 @@ NumPy is imported only to compute a metric.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fda_flower.metrics.ranking import area_under_roc
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -45,20 +47,6 @@ def _means_over_classes(counts: "NDArray[Any]") -> dict[str, float]:
         "balanced-accuracy": float(np.mean(recall[present])),
         "macro-f1": float(np.mean(f1[present])),
     }
-
-
-def _auroc(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> float:
-    """Return a class's ``(Σ_positive r − p(p+1)/2) / (p (n − p))`` (Hanley and McNeil, Radiology 143, 1982).
-
-    It ranks only the positive samples, in a fraction of scikit-learn's time.
-    """
-    import numpy as np
-
-    own, ordered = np.sort(scores[positive]), np.sort(scores)
-    # Twice the mean of the ranks that equal scores share.
-    ranks = np.searchsorted(ordered, own) + np.searchsorted(ordered, own, "right") + 1
-    count = len(own)
-    return float((ranks.sum() / 2 - count * (count + 1) / 2) / (count * (len(scores) - count)))
 
 
 def _scores(counts: "NDArray[Any]") -> "tuple[NDArray[np.float64], ...]":
@@ -126,7 +114,7 @@ def measure_classes(outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, flo
         np.exp(probabilities, out=probabilities)
         probabilities /= probabilities.sum(axis=0)
         if present.sum() > 1:
-            areas = [_auroc(probabilities[label], y == label) for label in np.flatnonzero(present)]
+            areas = [area_under_roc(probabilities[label], y == label) for label in np.flatnonzero(present)]
             metrics["auroc"] = float(np.mean(areas))
         metrics["ece"] = calibration_error(probabilities.max(axis=0), right)
     return metrics

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from fda_flower.errors import ConfigError
 from fda_flower.metrics.classes import measure_classes
+from fda_flower.metrics.labels import measure_labels
 from fda_flower.metrics.regression import measure_numbers
 from fda_flower.names.tasks import Task
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 MEASURES: Mapping[Task, "Callable[[NDArray[Any], NDArray[Any]], dict[str, float]]"] = {
     "classes": measure_classes,
     "regression": measure_numbers,
+    "multilabel": measure_labels,
 }
 """By task, what computes the metrics of outputs and labels, without the loss."""
 
@@ -30,6 +32,11 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", task: Task = "classes") 
     In a regression, both are numbers, ``(n, outputs)``; `y` may be ``(n,)``. The metrics are ``r2``,
     ``1 − Σ(y − f(x))² / Σ(y − ȳ)²`` over all outputs, or, if all labels are equal, 1 for an exact model and
     else 0; ``rmse``; ``mae``. If an output is not finite, all are missing.
+
+    For several labels, `outputs` are the logits of each, ``(n, L)``, and `y` 0 or 1, ``(n, L)``. The metrics
+    are means over the labels that some of the samples have and others have not: ``auroc``; ``auprc``, the
+    average precision; ``brier``, the mean of ``(p − y)²``; ``ece`` of ``p``. ``exact`` is the share of samples
+    all of whose labels are right, each at ``p > 1/2``. If an output is not finite, all are missing.
 
     Raise a `ConfigError` if there are no samples.
 

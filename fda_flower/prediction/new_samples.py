@@ -26,12 +26,12 @@ from fda_flower.errors import ConfigError, as_cell, near
 from fda_flower.files import write_atomically, writing
 from fda_flower.own_data.column import check_words
 from fda_flower.own_data.image_folder import ImageFolder, left_out
-from fda_flower.own_data.image_list import ListOptions, has_column, list_in, read_list
-from fda_flower.own_data.labels import numbers_to_predict
+from fda_flower.own_data.image_list import ListOptions, from_one, has_column, list_in, read_list
+from fda_flower.own_data.labels import labels_held, numbers_to_predict
 from fda_flower.own_data.reading import Reading
 from fda_flower.own_data.table_columns import SPLIT, check_patients
 from fda_flower.own_data.table_files import RawTable, read_table
-from fda_flower.own_data.table_options import read_names
+from fda_flower.own_data.table_options import TableOptions, labels_in, read_names
 from fda_flower.prediction.columns import check_columns, columns_for, far_from_training
 from fda_flower.prediction.flags import Flags
 from fda_flower.prediction.model import LoadedModel, probabilities
@@ -67,18 +67,18 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     options = model.about.dataset_options
     how = Reading.of(options)
     table = read_table(path, how)
-    header, who, label = table.header, f"the file '{path}' has", model.about.label
+    header, who, labels = table.header, f"the file '{path}' has", _label_columns(model)
     if not len(table):
         raise ConfigError(f"{who} no rows: give a header and a row for each sample")
     if len({*header}) < len(header):
         raise ConfigError(f"{who} a column twice ({', '.join(header)}): leave one of them out")
-    known = (*keep, label, *_other_columns(options))
+    known = (*keep, *labels, *_other_columns(options))
     check_columns(who, header, preparation, known, "leave them out, or name them with --keep")
-    if missing := [name for name in (*keep, *([label] if labelled else [])) if name not in header]:
+    if missing := [name for name in (*keep, *(labels if labelled else ())) if name not in header]:
         hint = near(missing[0], header)
         message = f"{who} no column {', '.join(missing)}{hint}: it has {', '.join(header)}"
         raise ConfigError(message, thing="column", value=", ".join(missing))
-    _check_faults(table, (*preparation.raw, *keep, *([label] if labelled else [])))
+    _check_faults(table, (*preparation.raw, *keep, *(labels if labelled else ())))
     columns = columns_for(table, preparation, how.comma)
     x = preparation.apply(columns)
     if "line" in keep:
@@ -90,7 +90,8 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     if not labelled:
         return NewSamples(Samples(x, torch.full((len(x),), -1)), names, labelled, notes)
     patients, alone = _patients_in(table, str(options.get("group", "")))
-    samples = Samples(x, _labels_of(model, table, preparation), groups=patients)
+    y = _labels_of(model, table, preparation)
+    samples = Samples(x, y, groups=patients, what=model.about.task)
     return NewSamples(samples, names, labelled, (*notes, *alone))
 
 
@@ -133,6 +134,9 @@ def _images_in(
     path, (group, of_folders) = list_in(folder), _grouping_of(model)
     if labelled and path is not None:
         return _listed_in(model, folder, path)
+    if labelled and model.about.task == "multilabel":
+        remedy = f"put a table there, labels.csv, with the columns file, {', '.join(_label_columns(model))}"
+        raise unusable("folder", folder, "has no list of its images' several labels", remedy)
     images = ImageFolder.read(folder, group if labelled else None)
     images.check("folder", "give another", in_classes=labelled)
     others = tuple(each for each in images.others if folder / each != path)
@@ -143,9 +147,9 @@ def _images_in(
 def _listed_in(model: LoadedModel, folder: Path, path: Path) -> tuple[ImageFolder, list[str], Sequence[str]]:
     """Return the images that a list names."""
     options, notes, problems = model.about.dataset_options, list[str](), Problems()
-    label, group = str(options.get("label", ListOptions.label)), str(options.get("group", ""))
+    group = str(options.get("group", ""))
     alone = [] if not group or group == TAG or has_column(path, group) else [EACH_ALONE.format("images")]
-    columns = ListOptions(label, "" if alone else group)
+    columns = ListOptions(_label_columns(model), "" if alone else group)
     listed = read_list(path, ImageFolder.read(folder), columns, problems, notes)
     problems.raise_first()
     if not listed:
@@ -157,15 +161,19 @@ def _listed_in(model: LoadedModel, folder: Path, path: Path) -> tuple[ImageFolde
 
 def _labelled(model: LoadedModel, images: ImageFolder, files: ImageFiles) -> Samples:
     """Return the images with their labels and patients, in the order of `files`."""
-    classes = model.classes_.astype(str).tolist()
     label_of = {path: label for label, paths in images.classes.items() for path in paths}
-    y = torch.tensor([_class(classes, str(path), label_of[path]) for path in files.paths])
+    if model.about.task == "multilabel":
+        y = torch.tensor([from_one(label_of[path]) for path in files.paths], dtype=torch.float32)
+    else:
+        classes = model.classes_.astype(str).tolist()
+        y = torch.tensor([_class(classes, str(path), label_of[path]) for path in files.paths])
     patients: list[str] = []
     if images.names_patients:
         patients = [images.patient_of(path) for path in files.paths]
     elif files.frames:
         patients = [str(path) for path in files.paths]
-    return Samples(cast(torch.Tensor, files), y, groups=numbered(patients) if patients else None)
+    groups = numbered(patients) if patients else None
+    return Samples(cast(torch.Tensor, files), y, groups=groups, what=model.about.task)
 
 
 EACH_ALONE = "no column of the option 'group' says which {} are of one patient, so each counts as another's"
@@ -201,6 +209,12 @@ def _why_not(model: LoadedModel, what: str) -> str:
     return f"its data set has no named {what}; in Python, fda_flower.load takes arrays"
 
 
+def _label_columns(model: LoadedModel) -> tuple[str, ...]:
+    """Return the columns of what a model predicts, in a table or a list of images."""
+    label = model.about.label or str(model.about.dataset_options.get("label", TableOptions.label))
+    return labels_in(label, model.about.task)
+
+
 def _other_columns(options: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the columns that the run's data may have besides the features and the label."""
     named = (str(options[name]) for name in ("group", "domain") if name in options)
@@ -208,9 +222,13 @@ def _other_columns(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _labels_of(model: LoadedModel, table: RawTable, preparation: TablePreparation) -> torch.Tensor:
+    problems = Problems()
+    if model.about.task == "multilabel":
+        held = labels_held([table.columns[name] for name in _label_columns(model)], problems)
+        problems.raise_first()
+        return torch.from_numpy(held).float()
     labels = table.columns[model.about.label]
     if model.about.task == "regression":
-        problems = Problems()
         numbers = numbers_to_predict(labels, problems)
         problems.raise_first()
         return preparation.outputs(torch.from_numpy(numbers))

@@ -47,9 +47,7 @@ def test_one_label_is_two_classes(rows, groups):
     classes = fit_ridge(
         x, to_targets(labels[:, 0], 2), of_classes.solution(), of_classes.whole, groups=groups
     )
-    label = fit_ridge(
-        x, targets_of_labels(labels[:, :1]), of_label.solution(), of_label.whole, groups=groups
-    )
+    label = fit_ridge(x, targets_of_labels(labels[:, :1]), of_label.solution(), of_label.whole, groups=groups)
     two = classes.head[:, 1] - classes.head[:, 0]
     np.testing.assert_allclose(TO_LOGITS * label.head[:, 0], two, atol=1e-10)
     units = Units.of(len(x), groups)
