@@ -19,6 +19,9 @@ text or the patient, or has words of the data leave."""
 
 HIDDEN = {"data_dir", "seed"}
 
+NEEDED = {"classes": ("classes",), "regression": ("label_mean", "label_deviation")}
+"""By task, the options that a site needs, since they would follow from the data of all sites."""
+
 
 def options_at_site(
     what: str, build: Callable[..., Any], folder: str | None, run: Mapping[str, Any]
@@ -58,8 +61,7 @@ def options_at_site(
     options = {**given, **own}
     read_domains(str(options.get("domains", "")) or "-")  # at a site each is a plain name
     parameters = inspect.signature(build).parameters
-    needed = ["label_mean", "label_deviation"] if options.get("task") == "regression" else ["classes"]
-    for name in needed:
+    for name in NEEDED.get(str(options.get("task", "classes")), ()):
         if name in parameters and not str(options.get(name, "")):
             remedy = (
                 f"list it by --dataset-option {name}=..., or in the {OPTIONS_FILE} of the site's data-dir"
@@ -132,7 +134,7 @@ def by_patient(
         remedy = f'give "{ROW}", and each row is a patient'
         raise invalid("dp-group", patients, remedy, f"but {what} has no option 'group'")
     opened = [name for name in found if name != "domains"]
-    if "classes" in parameters and not options.get("classes") and options.get("task") != "regression":
+    if "classes" in parameters and not options.get("classes") and options.get("task", "classes") == "classes":
         opened.append("classes")
     for name in opened:
         why = f"but the option '{name}' is open, and would follow from the samples of all patients"

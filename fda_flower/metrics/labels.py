@@ -73,13 +73,10 @@ def measure_labels(outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, floa
 
 def by_label(figures: "NDArray[Any]", names: Sequence[str]) -> dict[str, dict[str, float | int | None]]:
     """Return the `figures_of_labels` by the names of labels and metrics; None for one that is not known."""
+    known = [[None if value != value else value for value in row] for row in figures.tolist()]
     return {
-        name: {"support": int(row[0])}
-        | {
-            key: None if value != value else float(value)
-            for key, value in zip(BY_LABEL[1:], row[1:], strict=True)
-        }
-        for name, row in zip(names, figures.tolist(), strict=True)
+        name: {**dict(zip(BY_LABEL, row, strict=True)), "support": int(row[0])}
+        for name, row in zip(names, known, strict=True)
     }
 
 

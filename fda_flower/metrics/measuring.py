@@ -35,8 +35,8 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", task: Task = "classes") 
 
     For several labels, `outputs` are the logits of each, ``(n, L)``, and `y` 0 or 1, ``(n, L)``. The metrics
     are means over the labels that some of the samples have and others have not: ``auroc``; ``auprc``, the
-    average precision; ``brier``, the mean of ``(p − y)²``; ``ece`` of ``p``. ``exact`` is the share of samples
-    all of whose labels are right, each at ``p > 1/2``. If an output is not finite, all are missing.
+    average precision; ``brier``, the mean of ``(p − y)²``; ``ece`` of ``p``. ``exact`` is the share of
+    samples all of whose labels are right, each at ``p > 1/2``. If an output is not finite, all are missing.
 
     Raise a `ConfigError` if there are no samples.
 

@@ -44,7 +44,7 @@ def at_north(folder: Path | None, dataset: str = "table", **options: Any) -> Dat
 def test_a_run_sets_no_option_that_its_site_decides(dataset: str, option: str, tmp_path: Path) -> None:
     (tmp_path / OPTIONS_FILE).write_text(OWN[dataset])
     default = inspect.signature(DATASETS[dataset].loader).parameters[option].default
-    choices = {"task": "regression", "categorical": "onehot", "decimal": "comma", "declared": "value"}
+    choices = {"task": "multilabel", "categorical": "onehot", "decimal": "comma", "declared": "value"}
     value = choices.get(option, f"a:{SECRET}" if option == "categories" else SECRET)
     at_north(tmp_path, dataset, **{option: "site" if (dataset, option) == ("hf", "domain") else default})
     with pytest.raises(ConfigError, check=names(f"option '{option}'", None, OPTIONS_FILE)) as refused:

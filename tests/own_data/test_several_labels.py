@@ -119,8 +119,7 @@ def test_options_that_contradict_the_task_are_refused(options, thing, remedy, tm
 
 
 def test_a_label_that_all_rows_have_is_refused(tmp_path):
-    for name in "ab":
-        folder = write(tmp_path)
+    folder = write(tmp_path)
     for name in "ab":
         path = folder / f"{name}.csv"
         head, *rows = path.read_text().splitlines()
