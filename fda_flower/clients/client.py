@@ -30,7 +30,7 @@ from fda_flower.datasets.few_samples import target_problems
 from fda_flower.datasets.preparation import Preparation
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
-from fda_flower.metrics import ASKED, EFFECTIVE, SETS, UNITS, confusion, effective_size
+from fda_flower.metrics import ASKED, EFFECTIVE, SETS, UNITS, Judge, confusion, effective_size
 from fda_flower.models.exchange import Exchange, frozen_digest
 from fda_flower.models.parts import Part
 from fda_flower.prediction.passes import Passes, load_layers
@@ -313,6 +313,11 @@ class DomainClient(NumPyFace):
     def metrics_of(self, outputs: Tensor, samples: Samples) -> dict[str, float]:
         """Return the metrics of outputs for samples of the domain."""
         return metrics_of(outputs, samples, self.domain.labels)
+
+    def judge_of(self, samples: Samples) -> Judge:
+        """Return what measures outputs for samples of the domain, NumPy arrays of shape ``(n, C)``."""
+        known = samples.to(torch.device("cpu"))
+        return lambda outputs: self.metrics_of(torch.from_numpy(outputs), known)
 
     def _units_of(self, outputs: Tensor) -> dict[str, float]:
         """Return the number of the test set's units, if some have several samples, and what they tell."""

@@ -25,10 +25,10 @@ from fda_flower.clients.mixture_members import (
     train_mixture,
 )
 from fda_flower.clients.personal import blended
-from fda_flower.clients.training import OPTIMIZERS, metrics_of, train
+from fda_flower.clients.training import OPTIMIZERS, train
 from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError
-from fda_flower.metrics import metric_names
+from fda_flower.metrics import Judge, metric_names, rare_headline
 from fda_flower.models.parts import head_names, head_of, to_train
 from fda_flower.prediction.predictors import Mixed, Single
 from fda_flower.wire import protocol
@@ -64,10 +64,11 @@ def evaluate_mixture(
         return EvaluateReply(len(client.domain.test), answer=MixtureReport())
     passes = client.passes(config)
     reply = client.score(predictor, config, passes, calibration)
-    report = mixing.report(trained, mixed.views(passes))
+    metric = question.metric or mixing.metric(trained)
+    report = mixing.report(trained, mixed.views(passes), metric)
     if student is not None:
         taught = min(len(client.domain.unlabelled or ()), MOST_UNLABELLED)
-        teacher = _accuracy(mixed.outputs(passes).cpu().numpy(), client.domain.test)
+        teacher = client.judge_of(client.domain.test)(mixed.outputs(passes).cpu().numpy())[metric]
         report = replace(report, taught=taught, teacher=teacher)
     return replace(reply, answer=report)
 
@@ -182,36 +183,48 @@ class Mixing:
             return samples
         return samples.take(torch.from_numpy(positions).to(samples.y.device))
 
+    def metric(self, trained: TrainedMixture[Layers]) -> str:
+        """Return the metric that the target's labels ask for."""
+        train, rare = self.client.domain.train, None
+        if train.task == "classes":
+            classes = next(iter(trained.held_out.values())).shape[1]
+            rare = rare_headline(np.bincount(train.y.cpu().numpy(), minlength=classes).tolist())
+        return rare or metric_names(train.task)[0]
+
     def report(
-        self, trained: TrainedMixture[Layers], outputs: Mapping[str, Sequence[NDArray[Any]]]
+        self, trained: TrainedMixture[Layers], outputs: Mapping[str, Sequence[NDArray[Any]]], metric: str
     ) -> MixtureReport:
         """Return the numbers of each member and the folds, given the members' outputs for the test set."""
         mixture, domain = trained.mixture, self.client.domain
         labels, groups = domain.train.y, groups_of(domain.train)
         known = labels.cpu().numpy(), groups
         alone = trained.held_out_without_sources(*known)
+        held_out, test = self.client.judge_of(domain.train), self.client.judge_of(domain.test)
+
+        def of_members(judge: Judge, views: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+            scaled = {name: each / mixture.temperatures.get(name, 1.0) for name, each in views.items()}
+            scores = {name: judge(each).get(metric, math.nan) for name, each in scaled.items()}
+            return {name: value for name, value in scores.items() if math.isfinite(value)}
+
+        def of_mixture(predicted: NDArray[Any]) -> float | None:
+            return held_out(predicted if mixture.regression else _logarithms(predicted)).get(metric)
+
         return MixtureReport(
             weights=mixture.weights,
             temperatures=mixture.temperatures,
-            held_out=_accuracies({n: z for n, z in trained.held_out.items() if n in outputs}, domain.train),
-            test=_accuracies({name: views[0] for name, views in outputs.items()}, domain.test),
+            held_out=of_members(held_out, {n: z for n, z in trained.held_out.items() if n in outputs}),
+            test=of_members(test, {name: views[0] for name, views in outputs.items()}),
             left_out=mixture.left_out,
             folds=tuple(np.bincount(trained.folds).tolist()),
             alone=None if mixture.regression else len(classes_alone(*known)),
-            held_out_mixture=_accuracy(trained.held_out_predictions(*known), domain.train),
-            held_out_target=None if alone is None else _accuracy(alone, domain.train),
+            held_out_mixture=of_mixture(trained.held_out_predictions(*known)),
+            held_out_target=None if alone is None else of_mixture(alone),
+            metric=None if metric == metric_names(domain.train.task)[0] else metric,
         )
 
 
-def _accuracies(outputs: Mapping[str, NDArray[Any]], samples: Samples) -> dict[str, float]:
-    """Return the accuracy of each member for which it is a finite number."""
-    accuracies = {name: _accuracy(each, samples) for name, each in outputs.items()}
-    return {name: value for name, value in accuracies.items() if math.isfinite(value)}
-
-
-def _accuracy(outputs: NDArray[Any], samples: Samples) -> float:
-    measured = metrics_of(torch.from_numpy(outputs), samples.to(torch.device("cpu")))
-    return measured[metric_names(samples.task)[0]]
+def _logarithms(probabilities: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(np.log(np.maximum(probabilities, np.finfo(probabilities.dtype).tiny)))
 
 
 def _digest(first: Layers, samples: Samples, *others: object) -> str:

@@ -76,7 +76,8 @@ def rows_of(client: DomainClient, request: TrainRequest, rest: bool = False) -> 
         rows = _with_one(features_and_labels(client, model, request.config, chosen)[0])
         theirs = groups_of(chosen)
     classes, groups = classes_of(client, request), groups_of(client.domain.train)
-    return Labelled(_with_one(features), labels, classes, widths_of(model), groups, rows, theirs)
+    widths, judge = widths_of(model), client.judge_of(client.domain.train)
+    return Labelled(_with_one(features), labels, classes, widths, groups, rows, theirs, judge)
 
 
 def _with_one(features: NDArray[Any]) -> Array:

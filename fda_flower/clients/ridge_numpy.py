@@ -33,7 +33,7 @@ from fda_flower.aggregation.ridge import temperatures_without
 from fda_flower.aggregation.sums import unpack
 from fda_flower.aggregation.units import Units
 from fda_flower.errors import invalid
-from fda_flower.metrics import measure, metric_names
+from fda_flower.metrics import Judge, measure, metric_names, rare_headline
 from fda_flower.names.tasks import Task
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.ridge import FitHead, HeadFitted
@@ -63,6 +63,8 @@ class Labelled:
         Rows of the samples without labels, shape ``(m, d)``.
     unlabelled_groups : array, optional
         The patient of each of these, as in `groups`, shape ``(m,)``.
+    judge : callable, optional
+        Returns the metrics of outputs for the rows; by default `fda_flower.metrics.measure`.
     """
 
     rows: Array
@@ -72,6 +74,24 @@ class Labelled:
     groups: NDArray[Any] | None = None
     unlabelled: Array | None = None
     unlabelled_groups: NDArray[Any] | None = None
+    judge: "Judge | None" = None
+
+    @property
+    def task(self) -> Task:
+        """What the labels are."""
+        return "regression" if self.classes is None else "classes"
+
+    def metric(self, named: str | None) -> str:
+        """Return the metric of a run that has `named` one or else leaves it to these labels."""
+        rare = None
+        if self.classes is not None:
+            rare = rare_headline(np.bincount(self.labels, minlength=self.classes).tolist())
+        return named or rare or metric_names(self.task)[0]
+
+    def score(self, outputs: Array, metric: str) -> float:
+        """Return a metric of outputs for the rows; not finite where there is none."""
+        measured = self.judge(outputs) if self.judge else measure(outputs, self.labels, self.task)
+        return measured.get(metric, np.nan)
 
     @property
     def units(self) -> Units:
@@ -147,18 +167,30 @@ def fit_target(own: Labelled, question: FitHead) -> TargetHead:
     """
     if not question.unlabelled:
         own = replace(own, unlabelled=None)
-    return fit_from(own, by_kind(question.start), question.paths)
+    return fit_from(own, by_kind(question.start), question.paths, question.metric)
 
 
-def fit_from(own: Labelled, starts: Sequence[Layers], paths: Heads) -> TargetHead:
+def fit_from(own: Labelled, starts: Sequence[Layers], paths: Heads, metric: str | None = None) -> TargetHead:
     """Fit a head from the `starts` of the sources' sums, of each kind of rows; see `Sums.start`.
+
+    The numbers on held-out labels are the run's `metric`, by default the one of the labels.
 
     Raises a `ConfigError` if it would be logistic, but labels are numbers.
     """
-    return _logistic(own, starts) if paths == "logistic" else _squared(own, starts, paths)
+    metric = own.metric(metric)
+    fitted = _logistic(own, starts, metric) if paths == "logistic" else _squared(own, starts, paths, metric)
+    if metric != metric_names(own.task)[0]:
+        fitted.numbers["metric"] = metric
+    return fitted
 
 
-def _logistic(own: Labelled, starts: Sequence[Layers]) -> TargetHead:
+def _held_out(own: Labelled, metric: str, **outputs: Array) -> dict[str, Any]:
+    """Return the metric of each outputs for held-out labels, as far as there is one."""
+    scores = {name: own.score(values, metric) for name, values in outputs.items()}
+    return {name: value for name, value in scores.items() if np.isfinite(value)}
+
+
+def _logistic(own: Labelled, starts: Sequence[Layers], metric: str) -> TargetHead:
     """Return the average of logistic heads, whose softmax needs no scale."""
     if own.classes is None:
         why = "but this target's labels are numbers, not classes"
@@ -166,10 +198,9 @@ def _logistic(own: Labelled, starts: Sequence[Layers]) -> TargetHead:
     kinds, labels = _kinds_of(own, starts), own.labels
     fit = fit_logistic(kinds, labels, own.groups)
     sources = np.sum([kind.rows @ kind.solution for kind in kinds], axis=0)
+    outputs = {"held_out": fit.held_out, "held_out_target": fit.held_out_alone, "held_out_sources": sources}
     numbers: dict[str, Any] = {
-        "held_out": score(fit.held_out, labels),
-        "held_out_target": score(fit.held_out_alone, labels),
-        "held_out_sources": score(sources, labels),
+        **_held_out(own, metric, **outputs),
         "fewest_labels": own.fewest_labels,
         "temperature": 1.0,
         "share": fit.share,
@@ -181,7 +212,7 @@ def _logistic(own: Labelled, starts: Sequence[Layers]) -> TargetHead:
     return TargetHead(head, numbers, alone, {"alone": fit.held_out_alone, "together": fit.held_out})
 
 
-def _squared(own: Labelled, starts: Sequence[Layers], paths: Paths) -> TargetHead:
+def _squared(own: Labelled, starts: Sequence[Layers], paths: Paths, metric: str) -> TargetHead:
     """Return the average of ridge regressions, in the labels' unit or with a temperature."""
     labels, regression, units = own.labels, own.classes is None, own.units
     mean, deviation = starts[0].get("mean", np.zeros(1)), starts[0].get("deviation", np.ones(1))
@@ -190,18 +221,18 @@ def _squared(own: Labelled, starts: Sequence[Layers], paths: Paths) -> TargetHea
     patients = own.groups, own.unlabelled_groups
     fit = fit_kinds(kinds, targets, classes, paths, *patients)
     alone, sources = (fit_kinds(kinds, targets, classes, side, *patients) for side in ("target", "sources"))
-    outputs = {
-        "held_out": fit.held_out,
-        "held_out_target": alone.held_out,
-        "held_out_sources": sources.held_out,
+    fits = {"held_out": fit, "held_out_target": alone, "held_out_sources": sources}
+    outputs = {name: each.held_out * deviation + mean for name, each in fits.items()}
+    factors = {
+        name: 1.0 if regression else fit_temperature(each.held_out, labels, each.usual, units)
+        for name, each in fits.items()
     }
-    outputs = {name: values * deviation + mean for name, values in outputs.items()}
-    judged = {name: score(values, labels) for name, values in outputs.items()}
-    numbers: dict[str, Any] = {name: value for name, value in judged.items() if np.isfinite(value)}
+    calibrated = {name: factors[name] * values for name, values in outputs.items()}
+    numbers = _held_out(own, metric, **calibrated)
     numbers |= {"temperature": 1.0, **_numbers(fit)}
     temperatures = None
     if not regression:
-        numbers["temperature"] = fit_temperature(fit.held_out, labels, fit.usual, units)
+        numbers["temperature"] = factors["held_out"]
         numbers["fewest_labels"] = own.fewest_labels
         if not units.single:
             temperatures = temperatures_without(fit.held_out, labels, fit.usual, units)
@@ -248,13 +279,6 @@ def _numbers(fit: KindsFit) -> dict[str, Any]:
     if len(pairs) > 1:
         numbers["kinds"] = tuple(fit.shares.tolist())
     return {**numbers, "weights": weights}
-
-
-def score(outputs: Array, labels: NDArray[Any]) -> float:
-    """Return the accuracy, of numbers R²; not finite where there is none."""
-    regression = labels.dtype.kind == "f"
-    task: Task = "regression" if regression else "classes"
-    return measure(outputs, labels, task).get(metric_names(task)[0], np.nan)
 
 
 def source_sums(request: TrainRequest, own: Labelled) -> dict[str, NDArray[Any]]:

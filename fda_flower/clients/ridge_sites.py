@@ -22,9 +22,9 @@ from fda_flower.aggregation.ridge import paths_of
 from fda_flower.clients.client import DomainClient
 from fda_flower.clients.features import groups_of
 from fda_flower.clients.ridge import rows_of, unchanged
-from fda_flower.clients.ridge_numpy import Array, Labelled, TargetHead, fit_from, placed, score
+from fda_flower.clients.ridge_numpy import Array, Labelled, TargetHead, fit_from, placed
 from fda_flower.clients.secure_sums import as_masked
-from fda_flower.metrics import metric_names, paired_interval, paired_shares
+from fda_flower.metrics import Judge, metric_names, paired_interval, paired_shares
 from fda_flower.prediction.predictors import Single
 from fda_flower.wire.asked.ridge import FitSiteHead, SiteFitted
 from fda_flower.wire.protocol import TrainReply, TrainRequest
@@ -59,23 +59,41 @@ def _fit_to(own: Labelled, others: Sequence[Sums], paths: Heads) -> TargetHead:
 
 
 def compare(
-    alone: Array, together: Array, labels: NDArray[Any], groups: NDArray[Any] | None = None
+    judge: Judge,
+    metric: str,
+    alone: Array,
+    together: Array,
+    labels: NDArray[Any],
+    groups: NDArray[Any] | None = None,
 ) -> dict[str, float]:
     """Return the metrics of two heads' outputs on some rows, and the 95% interval of the difference.
 
-    These are accuracies or, for numbers, R²; with a single patient, of `groups` or else the rows, or constant
-    labels there is no interval.
+    The `judge` measures them. There is no interval for a metric that `GAINS` lacks, for a single patient, of
+    `groups` or else the rows, or for constant labels.
     """
-    answer = {"alone": score(alone, labels), "with_others": score(together, labels)}
-    if labels.dtype.kind == "f":
-        spread = np.square(labels - labels.mean(axis=0)).sum() / len(labels)
-        errors = [np.square(each - labels).sum(axis=1) for each in (alone, together)]
-        ends = paired_interval((errors[0] - errors[1]) / spread, groups) if spread > 0 else None
-    else:
-        right = [each.argmax(axis=1) == labels for each in (alone, together)]
-        ends = paired_shares(right[0], right[1], groups)
+    answer = {"alone": judge(alone).get(metric), "with_others": judge(together).get(metric)}
+    ends = GAINS[metric](alone, together, labels, groups) if metric in GAINS else None
     answer |= {} if ends is None else {"gain_low": ends[0], "gain_high": ends[1]}
-    return {name: value for name, value in answer.items() if np.isfinite(value)}
+    return {name: value for name, value in answer.items() if value is not None and np.isfinite(value)}
+
+
+def _gain_of_accuracy(
+    alone: Array, together: Array, labels: NDArray[Any], groups: NDArray[Any] | None
+) -> tuple[float, float] | None:
+    right = [each.argmax(axis=1) == labels for each in (alone, together)]
+    return paired_shares(right[0], right[1], groups)
+
+
+def _gain_of_r2(
+    alone: Array, together: Array, labels: NDArray[Any], groups: NDArray[Any] | None
+) -> tuple[float, float] | None:
+    spread = np.square(labels - labels.mean(axis=0)).sum() / len(labels)
+    errors = [np.square(each - labels).sum(axis=1) for each in (alone, together)]
+    return paired_interval((errors[0] - errors[1]) / spread, groups) if spread > 0 else None
+
+
+GAINS = {"accuracy": _gain_of_accuracy, "r2": _gain_of_r2}
+"""By metric, the 95% interval of its difference on the same rows; None if there is none."""
 
 
 def fit_site_head(client: DomainClient, request: TrainRequest, question: FitSiteHead) -> TrainReply:
@@ -107,17 +125,20 @@ def _kept_head(client: DomainClient, request: TrainRequest, question: FitSiteHea
     fitted = fit_site(own, totals, sent, question.paths)
     model_of_site = Single(fitted.in_model(model))
     client.announce(model_of_site, request.config, fitted.calibration(own))
-    return _metrics_at_site(client, request, model_of_site, fitted, own) if question.report == "full" else {}
+    metric = question.metric or metric_names(client.domain.train.task)[0]
+    if question.report == "none":
+        return {}
+    return _metrics_at_site(client, request, model_of_site, fitted, own, metric)
 
 
 def _metrics_at_site(
-    client: DomainClient, request: TrainRequest, whole: Single, fitted: TargetHead, own: Labelled
+    client: DomainClient, request: TrainRequest, whole: Single, fitted: TargetHead, own: Labelled, metric: str
 ) -> dict[str, Any]:
     """Return the metrics of a site's answer."""
     test, share = client.domain.test, fitted.numbers.get("share")
     if not len(test):
-        held_out = fitted.held_out
-        judged = compare(**held_out, labels=own.labels, groups=own.groups) if held_out else {}
+        held_out, judge = fitted.held_out, client.judge_of(client.domain.train)
+        judged = compare(judge, metric, **held_out, labels=own.labels, groups=own.groups) if held_out else {}
         return {"share": share, **judged}
     passes = client.passes(request.config)
     outputs = whole.outputs(passes)
@@ -126,7 +147,8 @@ def _metrics_at_site(
     }
     answer = {"share": share, "test": metrics, "test_examples": len(test)}
     if fitted.alone is None:
-        return {**answer, "with_others": metrics.get(metric_names(test.task)[0])}
+        return {**answer, "with_others": metrics.get(metric)}
     alone = Single(placed(client.received(request), fitted.alone)).outputs(passes)
     without, together = (each.cpu().double().numpy() for each in (alone, outputs))
-    return {**answer, **compare(without, together, test.y.cpu().numpy(), groups_of(test))}
+    judge, labels = client.judge_of(test), test.y.cpu().numpy()
+    return {**answer, **compare(judge, metric, without, together, labels, groups_of(test))}

@@ -13,7 +13,7 @@ from fda_flower.metrics.intervals import (
     share_interval,
 )
 from fda_flower.metrics.labels import by_label, figures_of_labels, of_shares, probabilities_of_labels
-from fda_flower.metrics.measuring import measure
+from fda_flower.metrics.measuring import Judge, measure
 from fda_flower.metrics.names import (
     ASKED,
     EFFECTIVE,
@@ -42,6 +42,7 @@ __all__ = [
     "SETS",
     "SET_METRICS",
     "UNITS",
+    "Judge",
     "Metric",
     "by_class",
     "by_label",

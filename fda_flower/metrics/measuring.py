@@ -1,7 +1,7 @@
 """The metrics of a model's outputs, by task."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fda_flower.errors import ConfigError
 from fda_flower.metrics.classes import measure_classes
@@ -11,6 +11,9 @@ from fda_flower.names.tasks import Task
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+Judge: TypeAlias = "Callable[[NDArray[Any]], Mapping[str, float]]"
+"""Returns the metrics of outputs for some samples, by their names in `METRICS`."""
 
 MEASURES: Mapping[Task, "Callable[[NDArray[Any], NDArray[Any]], dict[str, float]]"] = {
     "classes": measure_classes,

@@ -8,6 +8,8 @@ from typing import Any
 from fda_flower.errors import ConfigError, near
 from fda_flower.names.tasks import TASKS, Task
 
+LOWER = " (lower is better)"
+
 ROUNDING = 1e-6
 """Tolerance of a figure's range."""
 
@@ -78,6 +80,17 @@ class Metric:
     def write(self, scaled: float) -> str:
         """Return a value in the unit of tables as text."""
         return f"{scaled:.{self.decimals}f}{'%' if self.percent else ''}"
+
+    def show_gain(self, gain: float) -> str:
+        """Return a difference of recorded values as text.
+
+        Examples
+        --------
+        >>> METRICS["auroc"].show_gain(0.07), METRICS["rmse"].show_gain(-0.25)
+        ('+7.0 points of AUROC', '-0.250 of RMSE (lower is better)')
+        """
+        unit = f"{' points' if self.percent else ''} of {self.title}"
+        return f"{self.scaled(gain):+z.{self.decimals}f}{unit}{'' if self.higher_is_better else LOWER}"
 
     def best(self, values: Iterable[float]) -> float:
         """Return the best of some values; NaN if none is a number."""

@@ -54,6 +54,28 @@ MOST_FREQUENT = "most-frequent"
 MEAN_OF_LABELS = "mean-of-labels"
 """Entry of a regression's record with the metrics of always predicting the mean test label."""
 
+HEADLINE, JUDGED_IN = "headline", "judged-in"
+"""Fields with names of metrics: the headline that a rare class asks for, where the run names none; and what a
+method has judged on labels held out by itself, or at each site, where every site is a target."""
+
+
+def default_metric(metrics: Mapping[str, Any]) -> str:
+    """Return the first metric of `METRICS` among metrics.
+
+    Examples
+    --------
+    >>> default_metric({"loss": 0.7, "accuracy": 0.5})
+    'accuracy'
+    """
+    return next((name for name in METRICS if name in metrics), next(iter(METRICS)))
+
+
+def judged_in(record: Mapping[str, Any]) -> str:
+    """Return the metric of a record's figures on labels held out by the method, or at each site."""
+    name: str = record.get(JUDGED_IN) or default_metric(record)
+    return name
+
+
 LAST = 5
 """Number of final rounds that tables average over; each of them is evaluated."""
 

@@ -355,6 +355,7 @@ class DomainAdaptationStrategy(
         checkpoint = self.progress.open({"name": type(self).__name__, **self.settings()})
         if checkpoint is None:
             return 0
+        self.selection.check_judged(self.history)
         self.load_state_dict(checkpoint.state)
         self.model_average.models = tuple(checkpoint.averaged)
         result.arrays = to_record(checkpoint.model)

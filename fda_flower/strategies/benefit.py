@@ -1,36 +1,45 @@
 """What the sources bring, by the target's held-out labels."""
 
+from fda_flower.metrics import METRICS, metric_names
 from fda_flower.names.words import of_units
-from fda_flower.records.record import Record
+from fda_flower.records.record import JUDGED_IN, Record, default_metric, judged_in
 from fda_flower.strategies.nodes import Node
 from fda_flower.wire.protocol import GROUPS, LABELLED
 
 HELD_OUT, TARGET_ALONE, UNITS = "held-out", "held-out-target", "units"
-"""Entries of a method's own part of the record: metrics by held-out labels, and without the sources; the
+"""Entries of a method's own part of the record: a metric by held-out labels, and without the sources; the
 number of units, such as patients, of the labels, if some have several."""
 
 
-def benefit_of_sources(entry: Record, regression: bool) -> list[str]:
+def benefit_of_sources(entry: Record, record: Record) -> list[str]:
     """Return a line on what the sources bring, by held-out labels; none if a metric is unknown.
 
     Examples
     --------
-    >>> benefit_of_sources({"held-out": 0.76, "held-out-target": 0.7}, regression=False)
-    ['The sources bring +6.0 points here, by held-out labels: 76.0 with them, 70.0 without']
-    >>> benefit_of_sources({"held-out": 0.8, "held-out-target": 0.8, "units": 6}, regression=False)
-    ['The sources bring +0.0 points here, by held-out labels of 6 patients: 80.0 with them, 80.0 without']
+    >>> benefit_of_sources({"held-out": 0.84, "held-out-target": 0.77}, {"judged-in": "auroc"})
+    ['The sources bring +7.0 points of AUROC here, by held-out labels: 84.0% with them, 77.0% without']
+    >>> benefit_of_sources({"held-out": 0.8, "held-out-target": 0.8, "units": 6}, {"r2": 0.7})
+    ['The sources bring +0.000 of R² here, by held-out labels of 6 patients: 0.800 with them, 0.800 without']
     """
     both, alone = (entry.get(name) for name in (HELD_OUT, TARGET_ALONE))
     if both is None or alone is None:
         return []
-    unit, digits, factor = ("", ".2f", 1) if regression else (" points", ".1f", 100)
-    gain = f"{'R² ' * regression}{factor * (both - alone):+z{digits}}{unit}"
-    shares = f"{factor * both:{digits}} with them, {factor * alone:{digits}} without"
-    of = of_units(0, entry.get(UNITS))
-    return [f"The sources bring {gain} here, by held-out labels{of}: {shares}"]
+    metric, of = METRICS[judged_in(record)], of_units(0, entry.get(UNITS))
+    shares = f"{metric.show(both)} with them, {metric.show(alone)} without"
+    return [f"The sources bring {metric.show_gain(both - alone)} here, by held-out labels{of}: {shares}"]
 
 
 def units_of(node: Node | None) -> dict[str, int]:
     """Return the entry with the units, such as patients, of a node's labels; empty if each is of its own."""
     labels, units = (None if node is None else node.info.get(key) for key in (LABELLED, GROUPS))
     return {UNITS: units} if isinstance(units, int) and units != labels else {}
+
+
+def judged_by(node: Node | None, metric: str | None, record: Record) -> dict[str, str]:
+    """Return the entry with the metric of a node's held-out labels.
+
+    By default it is the first that the record has of an evaluation, or else of the node's task.
+    """
+    if metric is None and not any(name in record for name in METRICS):
+        return {} if node is None else {JUDGED_IN: metric_names(node.task)[0]}
+    return {JUDGED_IN: metric or default_metric(record)}

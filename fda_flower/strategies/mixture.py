@@ -8,10 +8,11 @@ from flwr.app import ArrayRecord
 
 from fda_flower.aggregation.mixture import MixturePlan, is_member
 from fda_flower.errors import invalid
+from fda_flower.metrics import METRICS
 from fda_flower.names.options import Natural, as_written
-from fda_flower.records.record import COSTS
+from fda_flower.records.record import COSTS, judged_in
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Record, Round, Sources
-from fda_flower.strategies.benefit import HELD_OUT, TARGET_ALONE, benefit_of_sources, units_of
+from fda_flower.strategies.benefit import HELD_OUT, TARGET_ALONE, benefit_of_sources, judged_by, units_of
 from fda_flower.strategies.fedavg import SourceOnly
 from fda_flower.strategies.method import Epochs
 from fda_flower.wire import protocol
@@ -34,9 +35,10 @@ class Mixture(SourceOnly):
     predictions on the labels of the fold left out (`fda_flower.aggregation.fit_mixture`). The headline is the
     mixture's accuracy; rounds without an evaluation have none.
 
-    A round's record has ``mixture``: for each member its ``weight``, ``temperature`` and accuracies
-    (``held-out``, ``test``), the sizes of the ``folds``, and the cost of the mixture; also the accuracies of
-    the mixture (``held-out``) and of one without the sources (``held-out-target``) on held-out labels.
+    A round's record has ``mixture``: for each member its ``weight``, ``temperature`` and the run's metric (in
+    ``judged-in``) on ``held-out`` labels and the ``test`` set, the sizes of the ``folds``, and the cost of
+    the mixture; also the metric of the mixture (``held-out``) and of one without the sources
+    (``held-out-target``) on held-out labels.
 
     Parameters
     ----------
@@ -137,29 +139,32 @@ class Mixture(SourceOnly):
             first_round=self.warmup_rounds + 1,
             report=self.report,
             student=self.student,
+            metric=self.metric,
         )
         return EvaluateRequest(round.arrays, config, question=question)
 
     def evaluated(self, answer: MixtureReport) -> Record:
         """Record the mixture's numbers by member."""
         cost = self._cost(self.round.arrays, self.round.number)
-        return {"mixture": {**_entries(answer), **units_of(self.round.target), "cost": cost}}
+        target = self.round.target
+        known = {} if self.report == "none" else judged_by(target, answer.metric, self.record)
+        return {"mixture": {**_entries(answer), **units_of(target), "cost": cost}, **known}
 
     def conclusion(self, record: Record) -> list[str]:
-        """Return lines on the sources' benefit, and with the accuracies of a student and its mixture."""
-        mixture, metric = record.get("mixture", {}), "r2" if "r2" in record else "accuracy"
-        lines = benefit_of_sources(mixture, metric == "r2")
+        """Return lines on the sources' benefit, and with the metrics of a student and its mixture."""
+        mixture, metric = record.get("mixture", {}), judged_in(record)
+        lines = benefit_of_sources(mixture, record)
         if not self.student or metric not in record or not {"teacher", "taught"} <= mixture.keys():
             return lines
-        form = "{:.2f}" if metric == "r2" else "{:.1%}"
         taught = mixture["taught"]
         how = (
             f"its mixture, on {taught:,.0f} unlabelled samples"
             if taught
             else "its mixture's fine-tuned models"
         )
-        own, mixed = form.format(record[metric]), form.format(mixture["teacher"])
-        line = f"One network, made of {how}: {own}; the mixture itself {mixed}"
+        unit = METRICS[metric]
+        own, mixed = unit.show(record[metric]), unit.show(mixture["teacher"])
+        line = f"One network, made of {how}: {unit.title} {own}; the mixture itself {mixed}"
         return [
             *lines,
             line if taught else f"{line}. With unlabelled samples there is a student in its place",

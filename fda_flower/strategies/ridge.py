@@ -10,7 +10,7 @@ from fda_flower.errors import ConfigError, invalid
 from fda_flower.names.words import counted
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
-from fda_flower.strategies.benefit import UNITS, benefit_of_sources, units_of
+from fda_flower.strategies.benefit import UNITS, benefit_of_sources, judged_by, units_of
 from fda_flower.strategies.features import OnFeatures
 from fda_flower.strategies.replies import BadReplyError
 from fda_flower.strategies.ridge_masked import MaskedSums
@@ -59,7 +59,7 @@ class Ridge(OnFeatures):
     of the logistic heads that start from it; ``source-weight``, the weight of the sources' rows in the heads
     that pool; the ``weights`` of all heads; the ``temperature``, a factor on the outputs; ``unlabelled``, the
     number of samples without labels, and ``unlabelled-share``, the weight of the fit to them; the weights of
-    several ``kinds``; and the held-out accuracy (for a regression R²) on the target's labels: ``held-out``,
+    several ``kinds``; and the run's metric (in ``judged-in``) on the target's held-out labels: ``held-out``,
     and without the sources or the target ``held-out-target`` and ``held-out-sources``.
 
     Parameters
@@ -199,7 +199,7 @@ class Ridge(OnFeatures):
         sums = self.sums(round, sources)
         paths, start = sums.start(self.heads([target]), scaled=target.task == "regression")
         rest = self.unlabelled and paths != "logistic"
-        return FitHead(paths=paths, start=start, unlabelled=rest)
+        return FitHead(paths=paths, start=start, unlabelled=rest, metric=self.metric)
 
     def _note(self, round: Round, paths: Heads, answer: HeadFitted) -> None:
         """Write the target's numbers into the record."""
@@ -209,13 +209,14 @@ class Ridge(OnFeatures):
             entry["kinds"] = list(answer.kinds)
         weights = {name: answer.weights.get(name) for name in names_of_heads(paths)}
         round.record[RIDGE] = {"paths": paths, **entry, **units_of(round.target), WEIGHTS: weights}
+        round.record |= judged_by(round.target, answer.metric, {})
         if self.secure:
             round.record[RIDGE]["secure"] = True
 
     def conclusion(self, record: Record) -> list[str]:
         """Return a line on the sources' benefit, by the target's held-out labels."""
         entry = record.get(RIDGE, {})
-        lines = benefit_of_sources(entry, "r2" in record)
+        lines = benefit_of_sources(entry, record)
         if lines and entry.get(FEWEST_LABELS, ENOUGH) < ENOUGH:
             what = "patients" if UNITS in entry else "labels"
             why = f"since a class has fewer than {ENOUGH} {what} and each is held out"

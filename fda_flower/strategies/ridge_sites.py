@@ -8,9 +8,11 @@ from typing import ClassVar, Literal
 import numpy as np
 from flwr.common import log
 
-from fda_flower.aggregation import joined_head, usual_factor, widths_of, with_head, with_kinds
-from fda_flower.metrics import METRICS, Metric, metric_names
-from fda_flower.records.record import TEST_EXAMPLES, Record
+from fda_flower.aggregation import Sums, joined_head, usual_factor, widths_of, with_head, with_kinds
+from fda_flower.aggregation.sums import counts_of_classes
+from fda_flower.metrics import METRICS, Metric, metric_names, rare_headline
+from fda_flower.names.tasks import Task
+from fda_flower.records.record import HEADLINE, JUDGED_IN, TEST_EXAMPLES, Record, judged_in
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
 from fda_flower.strategies.benefit import units_of
 from fda_flower.strategies.replies import BadReplyError, check_metrics
@@ -35,8 +37,8 @@ class RidgeEverySite(Ridge):
     server's model is the head of all sites together, for a site that joins without labels; no site evaluates
     it.
 
-    The record has ``sites``: for each its ``labels``, ``test-examples``, the accuracy (for a regression R²)
-    ``alone`` and ``with-others``, their difference ``gain`` with its 95% ``interval``, ``judged-by`` (the
+    The record has ``sites``: for each its ``labels``, ``test-examples``, the run's metric ``alone`` and
+    ``with-others``, their difference ``gain`` with its 95% ``interval``, ``judged-by`` (the
     site's own ``test`` samples, or leave-one-out on its labels, ``held-out``), and ``share``, the share of
     the others' solution in the heads that shrink it. The headline is the mean over sites of the metrics with
     the others.
@@ -78,21 +80,30 @@ class RidgeEverySite(Ridge):
                 round.number,
             )
         paths = self.heads([node for node in round.sources if node.domain in domains])
+        task = next(node.task for node in round.sources if node.domain in domains)
+        default, metric = metric_names(task)[0], self._metric(round, totals[0], task)
         question = FitSiteHead(
             paths=paths,
             report=self.report,
             total=with_kinds([total.to_arrays(np.float64) for total in totals]),
             masked=self.secure,
             unlabelled=self.unlabelled and paths != "logistic",
+            metric=None if metric == default else metric,
         )
         request = TrainRequest(round.arrays, round.config, question=question)
         nodes = {node: request for node in round.sources if node.domain in domains}
         _, replied = round.exchange(nodes)
-        task = next(iter(nodes)).task
-        self._note_sites(round, replied, metric_names(task)[0])
+        self._note_sites(round, replied, metric)
         heads = [total.head(task == "regression", usual_factor(paths)) / len(totals) for total in totals]
         head = joined_head(heads, widths_of(round.model))
         return Aggregated(with_head(round.model, head[:-1].T, head[-1]))
+
+    def _metric(self, round: Round, total: Sums, task: Task) -> str:
+        """Return the run's metric, by default the one that a class asks for that is rare over all sites."""
+        counts = counts_of_classes(total.rows, total.products, total.squares) if task == "classes" else None
+        rare = None if counts is None or self.metric else rare_headline(counts.tolist())
+        round.record |= {} if rare is None else {HEADLINE: rare}
+        return self.metric or rare or metric_names(task)[0]
 
     def _note_sites(self, round: Round, replied: Sources, metric: str) -> None:
         """Write the sites' metrics into the record."""
@@ -107,7 +118,7 @@ class RidgeEverySite(Ridge):
             except BadReplyError as error:
                 del entries[domain]
                 round.drop(domain, error)
-        round.record[SITES] = sites
+        round.record |= {SITES: sites, JUDGED_IN: metric}
         round.record |= headline(sites, {domain: entries[domain] for domain in sites}, metric)
 
     def conclusion(self, record: Record) -> list[str]:
@@ -115,13 +126,14 @@ class RidgeEverySite(Ridge):
         sites = [site for site in record.get(SITES, {}).values() if GAIN in site]
         if not sites:
             return ["The sites report no metrics (report=none)"] if self.report == "none" else []
-        metric = METRICS["r2" if "r2" in record else "accuracy"]
-        gain = metric.scaled(mean(site[GAIN] for site in sites))
-        sure = sum(site[INTERVAL][0] > 0 for site in sites if INTERVAL in site)
-        unit = " points" if metric.percent else f" of {metric.title}"
+        metric = METRICS[judged_in(record)]
+        gain = metric.show_gain(mean(site[GAIN] for site in sites))
+        ends = [site[INTERVAL] for site in sites if INTERVAL in site]
+        sure = sum(low > 0 if metric.higher_is_better else high < 0 for low, high in ends)
+        better = "above 0" if metric.higher_is_better else "below 0"
+        known = f"the 95% interval of the gain is {better} at {sure or 'none'} of {len(sites)} sites"
         return [
-            f"The others bring {gain:+.{metric.decimals}f}{unit} per site on average; the 95% interval of "
-            f"the gain is above 0 at {sure or 'none'} of {len(sites)} sites"
+            f"The others bring {gain} per site on average; {known if ends else 'the gain has no interval'}"
         ]
 
 

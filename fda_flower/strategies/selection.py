@@ -9,7 +9,15 @@ from flwr.common import log
 
 from fda_flower.errors import check_choice, invalid
 from fda_flower.metrics import METRICS
-from fda_flower.records.record import Record, choose, chosen_round, has_stopped
+from fda_flower.records.record import (
+    HEADLINE,
+    JUDGED_IN,
+    Record,
+    choose,
+    chosen_round,
+    default_metric,
+    has_stopped,
+)
 from fda_flower.strategies.round import Round
 from fda_flower.wire.protocol import VALIDATION
 
@@ -23,7 +31,8 @@ class Selection:
     patience : int, optional
         Rounds without improvement after which the run stops. Default: never.
     metric : str, optional
-        The metric that chooses, a key of `METRICS`. Default: the first that the target reports.
+        The metric that chooses, a key of `METRICS`. Default: the one that a rare class asks for, or else the
+        first that the target reports.
     known : Mapping[int, float]
         Metrics known in advance, by round, as from cross-validation.
     """
@@ -42,7 +51,7 @@ class Selection:
         metrics = {} if target is None else round.held_out.pop(target, {})
         if round.warmup:
             return
-        name, by = self.metric or default_metric(metrics), "target"
+        name, by = self.metric or round.record.get(HEADLINE) or default_metric(metrics), "target"
         value = metrics.get(name)
         if round.number in self.known:
             value, by = self.known[round.number], "folds"
@@ -53,6 +62,17 @@ class Selection:
             assert target is not None, "nobody else has evaluated"
             why = f"its metrics have no '{VALIDATION}-accuracy' or the like to choose a round"
             round.warn([(target.domain, why)], "no validation by")
+
+    def check_judged(self, history: Sequence[Record]) -> None:
+        """Raise a `ConfigError` if labels held out were judged in another metric than the run's now."""
+        last = next((record for record in reversed(history) if JUDGED_IN in record), None)
+        if last is None:
+            return
+        before, measured = last[JUDGED_IN], any(name in last for name in METRICS)
+        own = self.metric or last.get(HEADLINE) or (default_metric(last) if measured else before)
+        if own != before:
+            why = f"but the run has judged held-out labels in {METRICS[before].title}"
+            raise invalid("metric", own, f"give --metric {before}, or choose another --output", why)
 
     def may_stop(self, history: Sequence[Record]) -> bool:
         """Return whether the run ends after the next round unless that improves."""
@@ -65,17 +85,6 @@ class Selection:
         chosen = chosen_round(history)
         log(INFO, "Stopped after round %d: none was better than round %d", len(history), chosen)
         return True
-
-
-def default_metric(metrics: Mapping[str, float]) -> str:
-    """Return the first metric of `METRICS` among metrics.
-
-    Examples
-    --------
-    >>> default_metric({"loss": 0.7, "accuracy": 0.5})
-    'accuracy'
-    """
-    return next((name for name in METRICS if name in metrics), next(iter(METRICS)))
 
 
 def check_selection(what: str, strategy: Any, validation: str | float | None, patience: int | None) -> None:

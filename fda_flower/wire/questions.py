@@ -22,6 +22,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fda_flower.aggregation import Layers, is_finite
 from fda_flower.errors import ConfigError, unknown
+from fda_flower.metrics import METRICS
 from fda_flower.names.options import Bounds, Share
 from fda_flower.wire.arrays import to_layers, to_record
 from fda_flower.wire.internals import filled
@@ -404,6 +405,7 @@ Figure = Annotated[float, Release.FIGURES]
 ShareFigure = Annotated[Share, Release.FIGURES]
 Figures = Annotated[Mapping[str, float], Release.FIGURES]
 Folds = Annotated[int, Bounds("from 2 to 100", lambda number: 2 <= number <= 100)]
+MetricName = Annotated[str, Bounds("the name of a metric", METRICS.__contains__)]
 """Types of fields that several families have."""
 
 if not TYPE_CHECKING:

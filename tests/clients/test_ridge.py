@@ -34,6 +34,7 @@ from fda_flower.clients.secure_sums import masked_sums
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import ConfigError, RunError
+from fda_flower.metrics import measure
 from fda_flower.models import Train, build_model
 from fda_flower.models.split import split
 from fda_flower.wire.asked.ridge import FitHead, FitSiteHead, SumRows
@@ -147,6 +148,28 @@ def test_a_target_averages_logistic_heads_that_need_no_temperature(kinds):
     calibration = fitted.calibration(own)
     assert calibration is not None
     np.testing.assert_allclose(np.sort(calibration.scores.ravel()), scores)
+
+
+@pytest.mark.parametrize("paths", ["both", "logistic"])
+def test_held_out_labels_are_judged_in_the_runs_metric_or_where_a_class_is_rare_in_auroc(paths):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(200, 3)), np.arange(200) % 20 == 0
+    x[y] += 1
+    own = Labelled(np.hstack([x, np.ones((200, 1))]), y.astype(np.int64), 2, [3])
+    start = Sums.of(own.rows, own.targets).start(gram=True, scaled=False)
+    told = {}
+    for metric in (None, "auroc", "accuracy", "ece"):
+        fitted = fit_target(own, FitHead(paths=paths, start=start, metric=metric))
+        answer = told[metric] = fitted.answer()
+        judged = metric or "auroc"
+        assert answer.metric == (None if judged == "accuracy" else judged)
+        outputs = fitted.held_out["together"] * (1 if paths == "logistic" else answer.temperature)
+        assert answer.held_out == pytest.approx(measure(outputs, own.labels)[judged])
+    assert told[None] == told["auroc"]
+    assert told["accuracy"].held_out >= 0.95, "the share of the others"
+    regression = Labelled(own.rows, own.targets, None, [3])
+    answer = fit_target(regression, FitHead(paths="target", start=start, metric="rmse")).answer()
+    assert (answer.metric, answer.held_out) == ("rmse", answer.held_out_target)
 
 
 @pytest.mark.parametrize(("paths", "factor"), [("logistic", 3), ("both", 8)])

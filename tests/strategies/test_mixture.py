@@ -180,7 +180,7 @@ def test_a_student_is_asked_for_and_said_with_its_teacher():
 
 
 @pytest.mark.parametrize(
-    ("metrics", "said"), [(METRICS, ("+30", "80", "50")), ({"r2": 0.5}, ("+0.30", "0.80", "0.50"))]
+    ("metrics", "said"), [(METRICS, ("+30", "80", "50")), ({"r2": 0.5}, ("+0.300 of R²", "0.800", "0.500"))]
 )
 def test_a_run_ends_with_what_the_sources_bring(metrics, said):
     answer = replace(REPORT, held_out_mixture=0.8, held_out_target=0.5)

@@ -1,5 +1,6 @@
 """Ridge on the server: sums that are added, what a target or every site gets, and what is made of replies."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,8 @@ from fda_flower.aggregation.ridge import PATHS
 from fda_flower.clients.private_state import PrivateState
 from fda_flower.clients.secure_sums import SecureSums
 from fda_flower.errors import ConfigError, RunError, unknown
+from fda_flower.metrics import METRICS
+from fda_flower.records.folder import RunFolder
 from fda_flower.strategies import Ridge, RidgeEverySite
 from fda_flower.wire.asked.ridge import FitHead, FitSiteHead, HeadFitted, SiteFitted, Summed, SumRows
 from fda_flower.wire.asked.secure_sums import MaskSums
@@ -280,9 +283,9 @@ def figures(whole, alone):
 @pytest.mark.parametrize(
     ("record", "says"),
     [
-        ({"ridge": figures(0.774, 0.62)}, ["+15.4 points", "77.4 with", "62.0 without"]),
+        ({"ridge": figures(0.774, 0.62)}, ["+15.4 points", "77.4% with", "62.0% without"]),
         ({"ridge": figures(0.5, 0.6) | {"fewest-labels": 2}}, ["-10.0 points", "optimistic"]),
-        ({"ridge": figures(0.5, 0.25), "r2": 0.1}, ["R² +0.25", "0.50 with", "0.25 without"]),
+        ({"ridge": figures(0.5, 0.25), "r2": 0.1}, ["+0.250 of R²", "0.500 with", "0.250 without"]),
     ],
 )
 def test_a_run_ends_with_what_the_sources_bring(record, says):
@@ -290,6 +293,25 @@ def test_a_run_ends_with_what_the_sources_bring(record, says):
     for word in says:
         assert word in line
     assert ("optimistic" in line) == ("optimistic" in says)
+
+
+def test_the_target_is_asked_for_the_runs_metric_which_cannot_change_later(tmp_path):
+    told = replace(TOLD, metric="auroc")
+    found, _, strategy = start(
+        sites={"t": Site("t", told=told)}, metric="auroc", output=RunFolder(tmp_path), rounds=1
+    )
+    assert found["t"].asked.metric == "auroc"
+    (record,) = strategy.history
+    assert record["judged-in"] == "auroc"
+    assert "+25.0 points of AUROC" in strategy.conclusion(record)[0]
+    for metric, refused in (("accuracy", True), (None, True), ("auroc", False)):
+        again = {"sites": {"t": Site("t", told=told)}, "output": RunFolder(tmp_path, resume=True)}
+        with (
+            pytest.raises(ConfigError, check=names("metric", "accuracy", "--metric auroc"))
+            if refused
+            else nullcontext()
+        ):
+            start(**again, metric=metric, rounds=2)
 
 
 def test_a_round_that_is_held_says_nothing():
@@ -379,15 +401,15 @@ class EverySite(Site):
         self.question = FitSiteHead.read(message.content)
         arrays = self.question.total
         assert {array.dtype.name for array in arrays.values()} == {"float64"}
-        self.total = Sums.from_arrays(arrays, WIDTH, CLASSES)
+        self.total = Sums.from_arrays(arrays, WIDTH, self.sums.products.shape[1])
         return with_answer(reply_of(model, int(self.sums.rows), domain=self.domain), self.told)
 
 
-def start_all(order="abcd", sites=None, info=None, **options):
+def start_all(order="abcd", sites=None, info=None, model=None, **options):
     found = {domain: EverySite(domain) for domain in order} | (sites or {})
     strategy = RidgeEverySite(buffer_names={"power"}, **options)
     app = HandMade([("source", name, found[name]) for name in order], info=info or {})
-    result = strategy.start(app.grid(), initial(), 1)
+    result = strategy.start(app.grid(), model or initial(), 1)
     return found, {name: array.numpy() for name, array in result.arrays.items()}, strategy.history[0]
 
 
@@ -442,6 +464,27 @@ def test_the_headline_is_the_mean_over_sites():
         **{"labels": record["sites"]["b"]["labels"], "judged-by": "held-out"},
         **{"alone": 0.5, "with-others": 0.25, "gain": -0.25},
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "metric", "headline"),
+    [
+        ({}, "auroc", "auroc"),
+        ({"metric": "accuracy"}, None, None),
+        ({"metric": "macro-f1"}, "macro-f1", None),
+    ],
+)
+def test_all_sites_are_judged_in_one_metric_where_a_class_is_rare_in_auroc(options, metric, headline):
+    y = np.arange(40) % 20 == 0
+    rows = to_rows(np.random.default_rng(0).normal(size=(40, WIDTH - 1)))
+    sites = {d: EverySite(d, sums=Sums.of(rows, to_targets(y.astype(int), 2))) for d in "abc"}
+    model = {"power": np.array(0.5, np.float32), "weight": np.zeros((2, 4)), "bias": np.zeros(2)}
+    found, _, record = start_all(
+        "abc", sites, model=ArrayRecord({n: Array(a) for n, a in model.items()}), **options
+    )
+    assert {site.question.metric for site in found.values()} == {metric}
+    assert (record["judged-in"], record.get("headline")) == (metric or "accuracy", headline)
+    assert METRICS[metric or "accuracy"].title in RidgeEverySite().conclusion(record)[0]
 
 
 @pytest.mark.parametrize("changed", [{"gram": -np.ones(15, np.float32)}, {"gram": indefinite(1.0)}], ids=str)

@@ -3,8 +3,8 @@
 import pytest
 from handmade import A, B, HandMade, T, initial
 
+from fda_flower.records.record import default_metric
 from fda_flower.strategies import FedAvg
-from fda_flower.strategies.selection import default_metric
 
 
 def run(figures, name="accuracy", **options):

@@ -5,18 +5,18 @@ from typing import Annotated, Literal
 
 from fda_flower.aggregation import Layers
 from fda_flower.names.options import Count, Epochs, Natural, Positive, Share
-from fda_flower.wire.questions import Answer, Figure, Figures, Folds, Like, Question
+from fda_flower.wire.questions import Answer, Figure, Figures, Folds, Like, MetricName, Question
 from fda_flower.wire.releases import Release
 
 
 class MixtureReport(Answer):
     """Mixture's numbers by member; all may be absent.
 
-    `held_out` and `test` are accuracies, of a regression R², on held-out labels and the test set. Members in
-    `left_out` have outputs that are not finite. `folds` are their sizes, and `alone` counts the classes with
-    one label. `held_out_mixture` and `held_out_target` are the held-out metrics of the whole mixture, and of
-    one without the sources. `taught` and `teacher` are a student's number of unlabelled samples and the
-    mixture's accuracy.
+    `held_out` and `test` are the run's metric on held-out labels and the test set; `metric` names it, if it
+    is not the task's first. Members in `left_out` have outputs that are not finite. `folds` are their sizes,
+    and `alone` counts the classes with one label. `held_out_mixture` and `held_out_target` are the held-out
+    metrics of the whole mixture, and of one without the sources. `taught` and `teacher` are a student's
+    number of unlabelled samples and the mixture's metric.
     """
 
     weights: Annotated[Mapping[str, Share], Release.FIGURES] | None = None
@@ -30,6 +30,7 @@ class MixtureReport(Answer):
     held_out_target: Figure | None = None
     taught: Annotated[Natural, Release.COUNTS] | None = None
     teacher: Figure | None = None
+    metric: Annotated[MetricName, Release.FIGURES] | None = None
 
 
 class EvaluateMixture(Question):
@@ -37,7 +38,8 @@ class EvaluateMixture(Question):
 
     `folds`, `epochs`, `members` and `views` are as in `MixturePlan`. The target's own model begins as
     `first` in the round `first_round`. Without a `report` the answer is empty, and the reply has only the
-    number of test samples; with `student` one network evaluates in place of the mixture.
+    number of test samples; with `student` one network evaluates in place of the mixture. `metric` is the
+    run's, if it names one.
     """
 
     action = "mixture"
@@ -54,3 +56,4 @@ class EvaluateMixture(Question):
     first_round: Count
     report: Literal["full", "none"]
     student: bool
+    metric: MetricName | None = None

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from fda_flower.aggregation import Heads, Layers
 from fda_flower.names.options import Natural, NotNegative, Positive, Share
-from fda_flower.wire.questions import Answer, Question
+from fda_flower.wire.questions import Answer, MetricName, Question
 from fda_flower.wire.releases import Release
 
 OfHead = Annotated[float, Release.HEAD]
@@ -40,9 +40,9 @@ class HeadFitted(Answer):
     the share of the sources' solution in the heads that shrink it, or the weight of the logistic heads that
     start from it, and `source_weight` the weight of the sources' rows in the heads that pool. `kinds` are the
     weights of several kinds of rows; `unlabelled` counts the samples without labels, whose fit has the weight
-    `unlabelled_share`. `held_out` is the held-out accuracy, for a regression R², on the target's labels;
-    `held_out_target` and `held_out_sources` are the same with one side alone. `fewest_labels` counts the
-    rarest class.
+    `unlabelled_share`. `held_out` is the run's metric on the target's held-out labels, `held_out_target` and
+    `held_out_sources` the same with one side alone; `metric` names it, if it is not the task's first.
+    `fewest_labels` counts the rarest class.
     """
 
     temperature: Annotated[Positive, Release.HEAD]
@@ -52,6 +52,7 @@ class HeadFitted(Answer):
     held_out: OfHead | None = None
     held_out_target: OfHead | None = None
     held_out_sources: OfHead | None = None
+    metric: Annotated[MetricName, Release.HEAD] | None = None
     fewest_labels: Annotated[Natural, Release.COUNTS] | None = None
     kinds: Annotated[tuple[Share, ...], Release.HEAD] = ()
     unlabelled: Annotated[Natural, Release.COUNTS] | None = None
@@ -63,7 +64,7 @@ class FitHead(Question):
 
     `paths` are the heads to average; ``logistic`` ones need classes. `start` has the arrays of
     `fda_flower.aggregation.Sums.start`, of each kind of rows. `unlabelled` asks for a fit to the samples
-    without labels, too.
+    without labels, too. `metric` is the run's, if it names one.
     """
 
     action = "fit_head"
@@ -75,13 +76,14 @@ class FitHead(Question):
     paths: Heads
     start: Layers
     unlabelled: bool = False
+    metric: MetricName | None = None
 
 
 class SiteFitted(Answer):
     """Whether the site has `kept` its head, and metrics, if it reports them.
 
-    `alone` and `with_others` are accuracies, for a regression R², and `gain_low` and `gain_high` the interval
-    of the difference. `share` is the share of the others' solution. `test` has all metrics on
+    `alone` and `with_others` are the run's metric, and `gain_low` and `gain_high` the interval of the
+    difference. `share` is the share of the others' solution. `test` has all metrics on
     `test_examples` samples.
     """
 
@@ -99,7 +101,7 @@ class FitSiteHead(Question):
     """Ridge where every site is a target: subtract your own sums from the `total`, fit a layer, and keep it.
 
     If the sums were `masked`, yours are the ones in fixed point. Without a `report` the answer has no
-    metrics.
+    metrics. `metric` is the run's, if it is not the task's first.
     """
 
     action = "fit_site_head"
@@ -113,3 +115,4 @@ class FitSiteHead(Question):
     total: Layers
     masked: bool = False
     unlabelled: bool = False
+    metric: MetricName | None = None
