@@ -3,6 +3,7 @@
 A row is the features that enter the network's linear layer, and a constant 1.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -76,8 +77,9 @@ def rows_of(client: DomainClient, request: TrainRequest, rest: bool = False) -> 
         rows = _with_one(features_and_labels(client, model, request.config, chosen)[0])
         theirs = groups_of(chosen)
     classes, groups = classes_of(client, request), groups_of(client.domain.train)
-    widths, judge = widths_of(model), client.judge_of(client.domain.train)
-    return Labelled(_with_one(features), labels, classes, widths, groups, rows, theirs, judge)
+    judge, task = client.judge_of(client.domain.train), client.domain.train.task
+    own = Labelled(_with_one(features), labels, classes, widths_of(model), groups, rows, theirs)
+    return replace(own, judge=judge, what=task)
 
 
 def _with_one(features: NDArray[Any]) -> Array:

@@ -65,6 +65,8 @@ class Labelled:
         The patient of each of these, as in `groups`, shape ``(m,)``.
     judge : callable, optional
         Returns the metrics of outputs for the rows; by default `fda_flower.metrics.measure`.
+    what : str, optional
+        The `task`; by default classes, or else a regression.
     """
 
     rows: Array
@@ -75,11 +77,12 @@ class Labelled:
     unlabelled: Array | None = None
     unlabelled_groups: NDArray[Any] | None = None
     judge: "Judge | None" = None
+    what: Task | None = None
 
     @property
     def task(self) -> Task:
         """What the labels are."""
-        return "regression" if self.classes is None else "classes"
+        return self.what or ("regression" if self.classes is None else "classes")
 
     def metric(self, named: str | None) -> str:
         """Return the metric of a run that has `named` one or else leaves it to these labels."""
