@@ -1,7 +1,7 @@
 """Folders of runs, comparisons and experiments: what they hold."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,10 @@ def read_runs(folder: Path) -> dict[str, RecordedRun]:
 
 
 def read_run(folder: Path) -> RecordedRun:
-    """Return the run in a folder; a `ConfigError` names a damaged file."""
+    """Return the run in a folder; a `ConfigError` names a damaged file.
+
+    A run that has ended has the metric of its summary, which may be another than it began with.
+    """
     path = folder / CONFIG
     description = read_json(path, "restore it from a copy", run=dict, settings=dict | None)
     settings = description.get("settings") or description["run"]
@@ -80,6 +83,12 @@ def read_run(folder: Path) -> RecordedRun:
     summary = read_json(folder / SUMMARY, AGAIN) if (folder / SUMMARY).exists() else None
     config = config_of(settings)
     rounds = config.all_rounds if config else int(description.get("rounds", 0))
+    done = has_ended(history, rounds, config.patience) if config else summary is not None
+    judged = (summary or {}).get("metric") if done and config else None
+    changed = ["--metric", judged] if judged and config and judged != config.headline else []
+    if changed:
+        settings = {**settings, "metric": judged}
+        config = config_of(settings)
     return RecordedRun(
         label=config.entry.title if config else str(settings.get("method", folder.name)),
         seed=int(settings.get("seed", 0)),
@@ -87,22 +96,24 @@ def read_run(folder: Path) -> RecordedRun:
         settings=settings,
         notes={key: value for key, value in description.items() if key not in ("settings", "run")},
         rounds=rounds,
-        done=has_ended(history, rounds, config.patience) if config else summary is not None,
-        commands=[] if ATTACK_KEYS[0] in description["run"] else list(_commands(folder, config)),
+        done=done,
+        commands=[] if ATTACK_KEYS[0] in description["run"] else list(_commands(folder, config, changed)),
         fingerprint=description["run"],
         summary=summary or {},
         **({} if config is None else {"metric": config.headline}),
     )
 
 
-def _commands(folder: Path, config: RunConfig | None) -> Iterator[str]:
-    """Yield the commands that repeat a run, continue it, and show it."""
-    repeat = ["fda", "run", "--config", str(folder / CONFIG)]
+def _commands(folder: Path, config: RunConfig | None, changed: Sequence[str]) -> Iterator[str]:
+    """Yield the commands that repeat a run, with what has changed since, continue it, and show it."""
+    repeat = ["fda", "run", "--config", str(folder / CONFIG), *changed]
     if (folder / SUBMITTED).exists():
         connection = read_json(folder / SUBMITTED, AGAIN, connection=str)["connection"]
         repeat += ["--engine", "deploy", "--connection", connection]
     if config is not None:
-        yield shlex.join(["fda", "run", *command_options(SETTINGS, vars(config)), *repeat[4:]])
+        yield shlex.join(
+            ["fda", "run", *command_options(SETTINGS, vars(config)), *repeat[4 + len(changed) :]]
+        )
     yield shlex.join(repeat)
     yield shlex.join([*repeat, "--resume", "--output", str(folder)])
     yield shlex.join(["fda", "report", "--html", str(folder)])

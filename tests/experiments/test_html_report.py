@@ -4,14 +4,17 @@ import json
 import os
 import shlex
 
+import numpy as np
 import pytest
 from naming import names
 from run_folders import make_run, records
 
+import fda_flower
 from fda_flower import ConfigError, compare
 from fda_flower.experiments import read_experiment, run_experiment
 from fda_flower.experiments.folders import config_of, kind_of, read_run, read_runs
-from fda_flower.experiments.pages import single_page, table_page, write_html
+from fda_flower.experiments.pages import single_page, table_page, write_card, write_html
+from fda_flower.reporting.words import judge
 
 EXPERIMENT = """
 title = "Digits"
@@ -86,6 +89,24 @@ def test_the_page_of_a_run_says_what_its_method_concludes(tmp_path):
     line = "The sources bring +6.0 points here, by held-out labels: 76.0 with them, 70.0 without"
     assert line in parts["Results"]
     assert line in parts["Model card"]
+
+
+def test_a_finished_run_that_is_resumed_with_another_metric_has_it_everywhere(tmp_path):
+    settings = {"rounds": 2, "model": "mlp", "method": "fedavg", "device": "cpu", "shift": "noise"}
+    fda_flower.run(**settings, output=tmp_path)
+    fda_flower.run(**settings, output=tmp_path, resume=True, metric="auroc")
+    summary, found = json.loads((tmp_path / "summary.json").read_text()), read_run(tmp_path)
+    assert (summary["metric"], found.metric, found.settings["metric"]) == ("auroc", "auroc", "auroc")
+    assert summary["last5"] == np.mean([record["auroc"] for record in found.history])
+    (line, *_) = judge(summary)
+    assert "AUROC" in line
+    page = sections(single_page(tmp_path))
+    assert line in page["Results"]
+    assert line in write_card(tmp_path).read_text()
+    assert page["Rounds"][0].header[1] == "AUROC (%)"
+    assert all("--metric auroc" in each for each in page["Repeat it"][0].lines[:3])
+    unfinished = fda_flower.run(**{**settings, "rounds": 3}, output=tmp_path, resume=True)
+    assert read_run(tmp_path).metric == unfinished.summary["metric"] == "accuracy"
 
 
 def test_a_run_of_another_version_is_shown_by_what_it_says(run):
