@@ -144,7 +144,7 @@ class Judged:
         if at is not None:
             check_share("net-benefit", at)
             number = find_positive(model, positive)
-            positive = positive if sensitivity else None
+            positive = None if sensitivity is None else positive
         return cls(read_flags(model, sensitivity, positive, confidence), at, number)
 
     def say(
