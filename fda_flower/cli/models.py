@@ -137,7 +137,7 @@ def evaluate(
     new = _samples(model, run, csv, images, data_dir, keep, labelled=True)
     outputs, y = model.outputs(new.samples, new.drawing), new.samples.y.numpy()
     pair = (model.labels(outputs), model.labels(y)) if model.about.task == "regression" else (outputs, y)
-    metrics = measure(*pair, model.about.task)
+    metrics = measure(*pair, model.about.task, model.about.mask)
     groups = None if new.samples.groups is None else new.samples.groups.numpy()
     units = None if new.samples.units == len(y) else new.samples.units
     # Only an accuracy has an interval.

@@ -312,7 +312,7 @@ class DomainClient(NumPyFace):
 
     def metrics_of(self, outputs: Tensor, samples: Samples) -> dict[str, float]:
         """Return the metrics of outputs for samples of the domain."""
-        return metrics_of(outputs, samples, self.domain.labels)
+        return metrics_of(outputs, samples, self.domain.labels, self.domain.mask)
 
     def judge_of(self, samples: Samples) -> Judge:
         """Return what measures outputs for samples of the domain, NumPy arrays of shape ``(n, C)``."""

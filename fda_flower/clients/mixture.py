@@ -58,7 +58,9 @@ def evaluate_mixture(
     student = mixing.student(trained, mixed) if question.student else None
     predictor = mixed if student is None else student
     labels, groups = client.domain.train.y.cpu().numpy(), groups_of(client.domain.train)
-    calibration = Calibration.of(trained.held_out_predictions(labels, groups), labels, groups)
+    calibration = None
+    if not client.domain.mask:
+        calibration = Calibration.of(trained.held_out_predictions(labels, groups), labels, groups)
     if question.report == "none":
         client.announce(predictor, config, calibration)
         return EvaluateReply(len(client.domain.test), answer=MixtureReport())

@@ -177,17 +177,21 @@ def mean_loss(outputs: Tensor, y: Tensor, task: Task) -> float:
 
 
 def metrics_of(
-    outputs: Tensor, samples: Samples, to_labels: Callable[[Tensor], Tensor] | None = None
+    outputs: Tensor,
+    samples: Samples,
+    to_labels: Callable[[Tensor], Tensor] | None = None,
+    mask: bool = False,
 ) -> dict[str, float]:
     """Return ``loss`` and the metrics of `fda_flower.metrics.measure`; ``r2`` of infinite outputs is −∞.
 
     For a regression `to_labels` converts outputs and labels to the labels' unit, for all but the loss.
+    A `mask` has ``dice``.
     """
     y, task = samples.y, samples.task
     regression = task == "regression"
     pair = [outputs, y] if to_labels is None or not regression else map(to_labels, (outputs, y))
     predicted, labels = (each.cpu().numpy() for each in pair)
-    measured = measure(predicted, labels, task)
+    measured = measure(predicted, labels, task, mask)
     loss = mean_loss(outputs, y, task)
     return {"loss": loss, **({"r2": 1 - loss} if regression and "r2" not in measured else {}), **measured}
 

@@ -93,6 +93,8 @@ class Domain:
         are; they never leave the domain.
     body : callable, optional
         What makes the features that a network reads of a table's standardised columns; see `in_columns`.
+    mask : bool
+        Whether its labels are the pixels of masks.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Domain:
     cut: int = 0
     statistics: "torch.Tensor | None" = None
     body: "Callable[[Samples], Samples] | None" = None
+    mask: bool = False
 
     @cached_property
     def inputs(self) -> "Samples":

@@ -168,7 +168,7 @@ def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator, classes: Se
 
     A number is of samples, also where several are of one group: some may then have labels and others none.
     """
-    is_source = domain.name != spec.target_name
+    is_source, domain = domain.name != spec.target_name, replace(domain, mask=spec.mask)
     if spec.every_site or not is_source:
         labelled, rest = _dealt(domain.train, "target-samples", spec.target_samples, generator)
         unlabelled = domain.train.take(rest).without_labels() if len(rest) else None

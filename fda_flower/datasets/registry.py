@@ -43,6 +43,8 @@ class Dataset:
         Leading arguments of `load`, before the folder and the seed.
     regression : bool
         Whether its labels are numbers; an option ``task=regression`` makes them so too.
+    mask : bool
+        Whether these numbers are the pixels of a mask, 0 or 1, so that ``dice`` measures a model.
     complete : str or callable, optional
         A function, or ``"module:function"``, from the folder, the given options, the target's domain and the
         only sources, if they are given, to further options that follow from the folder.
@@ -58,6 +60,7 @@ class Dataset:
     shift: str = "rotate"
     arguments: tuple[Any, ...] = ()
     regression: bool = False
+    mask: bool = False
     complete: "str | Callable[[Path | None, Options, str | None, Sources], Options] | None" = None
     model: str | Callable[[Options], str] = "cnn"
     public: bool = False

@@ -239,6 +239,11 @@ class DataSpec:
         return "regression" if self._entry.regression else options.get("task", "classes")
 
     @property
+    def mask(self) -> bool:
+        """Whether a model predicts the pixels of a mask."""
+        return self._entry.mask
+
+    @property
     def lists_classes(self) -> bool:
         """Whether the names of the classes are known before the data are read, or public, so may leave."""
         return self.site is None or self._entry.public or "classes" in dict(self.dataset_options)

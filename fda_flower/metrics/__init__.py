@@ -28,7 +28,7 @@ from fda_flower.metrics.names import (
     metric_names,
     rare_headline,
 )
-from fda_flower.metrics.regression import of_mean
+from fda_flower.metrics.regression import dice, of_mean
 from fda_flower.metrics.sets import measure_intervals, measure_sets
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "by_label",
     "calibration_error",
     "confusion",
+    "dice",
     "effective_size",
     "figures_of_labels",
     "headline_metric",

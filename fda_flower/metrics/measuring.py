@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from fda_flower.errors import ConfigError
 from fda_flower.metrics.classes import measure_classes
 from fda_flower.metrics.labels import measure_labels
-from fda_flower.metrics.regression import measure_numbers
+from fda_flower.metrics.regression import dice, measure_numbers
 from fda_flower.names.tasks import Task
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ MEASURES: Mapping[Task, "Callable[[NDArray[Any], NDArray[Any]], dict[str, float]
 """By task, what computes the metrics of outputs and labels, without the loss."""
 
 
-def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", task: Task = "classes") -> dict[str, float]:
+def measure(
+    outputs: "NDArray[Any]", y: "NDArray[Any]", task: Task = "classes", mask: bool = False
+) -> dict[str, float]:
     """Return the metrics of a model on samples, by their names in `METRICS`, without the loss.
 
     For classes, `outputs` are logits or log-probabilities, ``(n, classes)``, and `y` integers, ``(n,)``. The
@@ -34,7 +36,8 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", task: Task = "classes") 
 
     In a regression, both are numbers, ``(n, outputs)``; `y` may be ``(n,)``. The metrics are ``r2``,
     ``1 − Σ(y − f(x))² / Σ(y − ȳ)²`` over all outputs, or, if all labels are equal, 1 for an exact model and
-    else 0; ``rmse``; ``mae``. If an output is not finite, all are missing.
+    else 0; ``rmse``; ``mae``. If an output is not finite, all are missing. Numbers that are a
+    `mask` have ``dice``, too.
 
     For several labels, `outputs` are the logits of each, ``(n, L)``, and `y` 0 or 1, ``(n, L)``. The metrics
     are means over the labels that some of the samples have and others have not: ``auroc``; ``auprc``, the
@@ -52,4 +55,4 @@ def measure(outputs: "NDArray[Any]", y: "NDArray[Any]", task: Task = "classes") 
     """
     if not len(y):
         raise ConfigError("there are no samples to measure: give at least one", thing="samples", value=0)
-    return MEASURES[task](outputs, y)
+    return MEASURES[task](outputs, y) | ({"dice": dice(outputs, y)} if mask else {})

@@ -119,6 +119,7 @@ METRICS: dict[str, Metric] = {
     "r2": Metric("R²", lowest=-math.inf, **_OF_NUMBERS),
     "rmse": Metric("RMSE", higher_is_better=False, highest=math.inf, **_OF_NUMBERS),
     "mae": Metric("MAE", higher_is_better=False, highest=math.inf, **_OF_NUMBERS),
+    "dice": Metric("Dice", ("regression",), percent=False, baseline=""),
     # Without a lower end: a user's loss may be negative.
     "loss": Metric(
         "loss", (), False, higher_is_better=False, lowest=-math.inf, highest=math.inf, baseline=""

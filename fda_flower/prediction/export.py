@@ -151,6 +151,13 @@ def export(model: LoadedModel, path: Path, coverage: float | None = None) -> str
     there are further outputs: ``set``, bool, as of `LoadedModel.predict_set`, or ``low`` and ``high``. Raises
     a `ConfigError` if the file cannot be written.
     """
+    if model.about.mask:
+        what = (
+            "the model predicts the pixels of a mask, and an ONNX file would call them the values of a label"
+        )
+        raise ConfigError(
+            what, thing="model", value=model.about.network, remedy="predict here, by fda_flower.load"
+        )
     import onnx  # noqa: F401 - torch's own error does not say that it is missing
     import onnxscript  # noqa: F401
 

@@ -30,7 +30,7 @@ FROZEN, CALIBRATION = "frozen", "calibration"
 labels' held-out scores."""
 KEY = "fda-flower"
 """The key of the description in the metadata of the safetensors file."""
-OPTIONAL = ("task", "train", "body", "answers")
+OPTIONAL = ("task", "mask", "train", "body", "answers")
 """Fields that descriptions of older versions lack."""
 TYPES = {
     **{"network": str, "network_options": dict, "shape": list, "class_names": list},
@@ -67,6 +67,8 @@ class About:
         Names in order; empty if there are none.
     task : str
         What it predicts, a name of `fda_flower.names.tasks.TASKS`.
+    mask : bool
+        Whether its numbers are the pixels of a mask.
     label : str
         The column of a table that holds the label.
     dataset_options : Mapping
@@ -93,6 +95,7 @@ class About:
     class_names: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     task: Task = "classes"
+    mask: bool = False
     label: str = ""
     dataset_options: Mapping[str, Any] = field(default_factory=dict)
     preparation: Mapping[str, Any] | None = None
@@ -108,8 +111,9 @@ class About:
     def to_json(self) -> dict[str, Any]:
         """Return the description as a file has it: ``regression``, and other tasks by their name."""
         fields = {name.replace("_", "-"): value for name, value in asdict(self).items()}
-        task = fields.pop("task")
+        task, mask = fields.pop("task"), fields.pop("mask")
         named = {} if task in ("classes", "regression") else {"task": task}
+        named |= {"mask": True} if mask else {}
         return {**fields, "regression": task == "regression", **named}
 
     @classmethod

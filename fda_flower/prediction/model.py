@@ -319,6 +319,9 @@ class LoadedModel:
         """
         if not 0 < coverage < 1:
             raise invalid("coverage", coverage, "give a share between 0 and 1, such as 0.9")
+        if self.about.mask:
+            what = "the model predicts the pixels of a mask, of which no share is promised"
+            raise ConfigError(what, thing="coverage", value=coverage, remedy="leave the coverage out")
         if self.calibration is None:
             what = "the model has no scores of held-out labels, from which its sets would follow"
             remedy = "take the target's model of a run of ridge or mixture by this version"

@@ -35,6 +35,7 @@ def checked(request: Request, data: DataSpec | None = None) -> tuple[Request, Co
     run, completion = complete(request, data)
     data, method = completion.data, entry_of(run, run.method)
     _check_network(run, method)
+    _check_masks(run, method, data)
     _ = headline_metric(run.metric, data.task)
     # Building these validates their fields.
     _ = local_training(run, method), local_training(run, method, target=True), Resources(run.threads)
@@ -43,6 +44,16 @@ def checked(request: Request, data: DataSpec | None = None) -> tuple[Request, Co
     run = typed_options(run, method)
     _check_method(run, method, data)
     return run, completion
+
+
+def _check_masks(run: Request, method: Method, data: DataSpec) -> None:
+    """Raise a `ConfigError` if a run cannot work because its labels are masks, or are none."""
+    if run.metric == "dice" and not data.mask:
+        why = f"but the labels of '{run.dataset}' are no masks"
+        raise invalid("metric", run.metric, "leave it out, or set mask=True in your data set's entry", why)
+    if data.mask and method.train is not None:
+        why = "which fits a linear layer, with an output for each pixel of a mask"
+        raise invalid("method", run.method, "choose mixture", why)
 
 
 def _check_network(run: Request, method: Method) -> None:

@@ -160,6 +160,8 @@ def _rules_ridge_out(request: Request, data: DataSpec) -> str | None:
         return f"train is {request.train}, and Ridge trains a linear layer alone"
     if request.train == AUTO and request.model not in (AUTO, LINEAR) and not starts_pretrained(request):
         return f"the network '{request.model}' starts from random weights"
+    if data.mask:
+        return "Ridge has no masks"
     if request.class_weights != "none":
         return "Ridge has no training loss in which classes could weigh more"
     noise_for_sums = request.dp_open_target and request.dp_clip is None and data.task == "classes"

@@ -177,6 +177,7 @@ def _about(config: RunConfig, shape: tuple[int, ...], classes: int) -> About:
         shape=shape,
         classes=classes,
         task=config.task,
+        mask=config.data.mask,
         dataset_options=dict(config.dataset_options),
         rounds=config.all_rounds,
         versions=versions(),
