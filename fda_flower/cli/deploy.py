@@ -213,7 +213,7 @@ def rehearse(
 
         def on_round(record: Record) -> None:
             nonlocal done, before
-            on_step(round_line(record, wanted.all_rounds, wanted.headline, before))
+            on_step(round_line(record, wanted.all_rounds, wanted.headline_of([record]), before))
             done, before = record["round"], record
 
         for line in wanted.remarks:
@@ -239,7 +239,7 @@ def _table(config: RunConfig, history: list[Record]) -> "Table":
     if all(beta(record, name) is None for record in history for name in names):
         names = []  # the method weighs no sources
     for record in history:
-        value = value_of(record, config.headline)
+        value = value_of(record, config.headline_of([record]))
         betas = [beta(record, name) for name in names]
         trouble = [record["held"], *(f"{drop['domain']}: {drop['reason']}" for drop in record["dropped"])]
         text = "-" if value is None else metric.show(value).removesuffix("%")

@@ -115,12 +115,12 @@ def run(
             if "fold" in record:
                 fold = f"fold {record['fold']} of {str(wanted.validation).removeprefix('cv:')}"
                 progress.update(task, completed=record["round"], shown=fold)
-                out.log(f"{fold}: {round_line(record, wanted.all_rounds, wanted.headline)}")
+                out.log(f"{fold}: {round_line(record, wanted.all_rounds, wanted.headline_of([record]))}")
                 return
-            line = round_line(record, wanted.all_rounds, wanted.headline, before)
+            line = round_line(record, wanted.all_rounds, wanted.headline_of([record]), before)
             done, before = record["round"], record
             out.log(line)
-            progress.update(task, completed=done, shown=headline(record, wanted.headline))
+            progress.update(task, completed=done, shown=headline(record, wanted.headline_of([record])))
             if done == min(2, wanted.all_rounds - 1):  # the first round also loads and warms up
                 out.text(cost_of_round(record, wanted.all_rounds))
 

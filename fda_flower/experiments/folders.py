@@ -100,7 +100,7 @@ def read_run(folder: Path) -> RecordedRun:
         commands=[] if ATTACK_KEYS[0] in description["run"] else list(_commands(folder, config, changed)),
         fingerprint=description["run"],
         summary=summary or {},
-        **({} if config is None else {"metric": config.headline}),
+        **({} if config is None else {"metric": config.headline_of(history)}),
     )
 
 

@@ -12,9 +12,9 @@ from fda_flower.experiments.experiment import chosen_places
 from fda_flower.experiments.folders import COMPARISON, DEFINITION, kind_of, read_mark, read_runs
 from fda_flower.files import write_atomically, writing
 from fda_flower.models.own import only_read
-from fda_flower.records.record import has_stopped
+from fda_flower.records.record import HEADLINE, has_stopped
 from fda_flower.reporting.results import Design, Place, RecordedRun, Results, file_name
-from fda_flower.reporting.summary import AVERAGE, REFUSED
+from fda_flower.reporting.summary import ACCURACY, AVERAGE, REFUSED
 from fda_flower.reporting.tables import escaped
 from fda_flower.runs.config import RunConfig
 
@@ -43,13 +43,18 @@ def _of_runs(folder: Path) -> Results:
         if run.history:
             runs.setdefault(("", run.label, ""), []).append(run)
     every = [run for each in runs.values() for run in each]
+    rare = (record[HEADLINE] for run in every for record in run.history if HEADLINE in record)
+    metric = next((run.metric for run in every), ACCURACY)
+    if any(run.metric != metric for run in every):
+        metric = next(rare, metric)
+        runs = {place: [replace(run, metric=metric) for run in each] for place, each in runs.items()}
     return Results(
         Design(name=COMPARISON, title=folder.resolve().name, figures=("runs",)),
         rows=[label for _, label, _ in runs],
         columns=[""],
         runs=runs,
         rounds=max((len(run.history) for run in every), default=0),
-        metrics={("", ""): every[0].metric} if every else {},
+        metrics={("", ""): metric} if every else {},
         data=list(dict.fromkeys(run.data for run in every if run.data)),
     )
 
@@ -89,8 +94,7 @@ def results_of(
             refused[place] = run.summary[REFUSED]
             continue
         config = configs[place]
-        judged = replace(run, metric=config.headline, ending=endings[place[1]])
-        by_place.setdefault(place, []).append(judged)
+        by_place.setdefault(place, []).append(replace(run, ending=endings[place[1]]))
         ran = sum(not record.get("warmup") for record in run.history)
         ended = has_stopped(run.history, config.patience)
         rounds.append(max(ran, run.notes.get("rounds", 0)) if ended else ran)
@@ -98,6 +102,11 @@ def results_of(
             short.append((rounds[-1], requested[place]))
         if len(run.history) < rounds[-1]:
             stopped.append(len(run.history))
+    metrics = _metrics(experiment, configs, by_place)
+    judged = {
+        place: [replace(run, metric=metrics[place[0], place[2]]) for run in each]
+        for place, each in by_place.items()
+    }
     labels = [group.label for group in experiment.groups]
     begun = {place[0] for place in (*by_place, *refused)}
     groups = [label for label in labels if label in begun] or labels
@@ -111,7 +120,7 @@ def results_of(
         paper=experiment.paper,
         rows=[row.label for row in experiment.rows],
         columns=[column.label for column in experiment.columns],
-        runs=by_place,
+        runs=judged,
         rounds=max(rounds, default=0),
         groups=groups,
         values={c.label: c.value for c in experiment.columns if c.value is not None},
@@ -120,8 +129,23 @@ def results_of(
         centralised={place[1] for place, config in configs.items() if config.entry.centralised},
         data=_data(experiment, configs.values()),
         refused=refused,
-        metrics={(group, column): config.headline for (group, _, column), config in configs.items()},
+        metrics=metrics,
     )
+
+
+def _metrics(
+    experiment: Experiment, configs: Mapping[Place, RunConfig], runs: Mapping[Place, Sequence[RecordedRun]]
+) -> dict[tuple[str, str], str]:
+    """Return the metric of each group and column: one for all its runs, and the paper's if it prints any."""
+    printed = {(group, column) for group, _, column in experiment.paper}
+    metrics = dict[tuple[str, str], str]()
+    for (group, row, column), config in configs.items():
+        each = runs.get((group, row, column), ())
+        records = [record for run in each for record in run.history if (group, column) not in printed]
+        default, metric = config.headline, config.headline_of(records)
+        if metric != default or (group, column) not in metrics:
+            metrics[group, column] = metric
+    return metrics
 
 
 def _data(experiment: Experiment, configs: Iterable[RunConfig]) -> list[str]:

@@ -4,12 +4,13 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import optuna
+from numpy.typing import NDArray
 from optuna import Study, Trial
 from optuna.distributions import CategoricalDistribution
 from optuna.exceptions import ExperimentalWarning, StorageInternalError
@@ -23,8 +24,9 @@ from fda_flower.datasets.federation import data_digests, load_federation
 from fda_flower.errors import ConfigError, FdaError, RunError, invalid
 from fda_flower.experiments.spaces import Spaces, grid, settings_of_trial
 from fda_flower.files import derive_seed, only_writer
-from fda_flower.metrics import METRICS, ROUNDING, of_mean, of_most_frequent
+from fda_flower.metrics import METRICS, ROUNDING, of_mean, of_most_frequent, rare_headline
 from fda_flower.names.options import Count, read_list, read_value
+from fda_flower.names.tasks import Task
 from fda_flower.records.folder import ANSWERS, SAMPLES, check_answers, check_same_data
 from fda_flower.records.record import VALIDATION, Record
 from fda_flower.reporting.summary import name_of_baseline
@@ -106,7 +108,7 @@ class Tuning:
             sentences.append(f"Trials {numbers} are equal: the held-out labels prefer none of them.")
         if self.floor is not None and not self.is_better:
             sentences.append(
-                f"No trial is better than always predicting the {name_of_baseline(self.metric)}, "
+                f"No trial is better than the baseline ({name_of_baseline(self.metric)}), "
                 f"{metric.title} {metric.show(self.floor)}: give more --rounds, or search other values."
             )
         return sentences
@@ -191,18 +193,34 @@ def _check(make: Make, spaces: Spaces, seeds: Sequence[int]) -> tuple[RunConfig,
             except ConfigError as error:
                 raise ConfigError(f"{where}, value {value}: {error}", thing=where, value=value) from error
     configs = [config for seed in seeds for config in _parts(make(seed, {}))]
+    if rare := _rare(check_data(configs[0])[0]) if base.metric is None else None:
+        base = replace(base, metric=rare)
     floors = [floor for config in configs for floor in _floors(check_data(config)[0], base.headline)]
     return base, float(np.mean(floors)) if floors else None
 
 
+def _rare(data: FederatedDataset) -> str | None:
+    """Return the metric that a rare class of the sites that hold out labels asks for; None without one."""
+    known = [domain.train for domain in data.domains.values() if domain.validation is not None]
+    counts = [np.bincount(each.y.numpy(), minlength=data.classes) for each in known if each.task == "classes"]
+    return rare_headline(np.sum(counts, axis=0).tolist()) if counts else None
+
+
 def _floors(data: FederatedDataset, metric: str) -> list[float]:
     """Return the baseline's metric at each site that holds out labels, as far as known."""
-    held = [domain.validation.y for domain in data.domains.values() if domain.validation is not None]
-    if METRICS[metric].tasks == ("classes",):
-        scores = [of_most_frequent(np.diag(np.bincount(y.numpy()))) for y in held]
-    else:
-        scores = [of_mean({"r2": 0.0})] * len(held)
+    held = [domain.validation for domain in data.domains.values() if domain.validation is not None]
+    chance = METRICS[metric].chance
+    if chance is not None:
+        return [chance] * len(held)
+    scores = [BASELINES[each.task](each.y.numpy()) for each in held if each.task in BASELINES]
     return [baseline[metric] for baseline in scores if metric in baseline]
+
+
+BASELINES: Mapping[Task, Callable[[NDArray[Any]], dict[str, float]]] = {
+    "classes": lambda y: of_most_frequent(np.diag(np.bincount(y))),
+    "regression": lambda y: of_mean({"r2": 0.0}),
+}
+"""By task, the metrics of what ignores the samples, for labels."""
 
 
 def _parts(config: RunConfig) -> list[RunConfig]:
@@ -290,7 +308,7 @@ def _run(study: Study, trial: Trial, make: Make, seeds: Sequence[int], metric: s
     try:
         scores, rounds = [], []
         for index, seed in enumerate(seeds):
-            parts = _parts(make(seed, settings_of_trial(trial.params)))
+            parts = _parts(replace(make(seed, settings_of_trial(trial.params)), metric=metric))
             by_round = mean_by_round(
                 [_history(trial, part, index * len(parts) + i, metric) for i, part in enumerate(parts)]
             )

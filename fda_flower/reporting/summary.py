@@ -291,7 +291,7 @@ def summarise_run(
     With a model also the number of its ``parameters``.
     """
     ran = len(history) if has_stopped(history, config.patience) else None
-    summary = summarise(history, config.headline)
+    summary = summarise(history, config.headline_of(history))
     summary["epochs"] = config.training_epochs(_labels(config, history), ran)
     if model:
         floating = (layer for layer in model.values() if np.issubdtype(layer.dtype, np.floating))

@@ -271,7 +271,7 @@ class RunResult:
 
     def _scaled(self, key: str) -> float | None:
         value = self.summary.get(key)
-        return None if value is None else METRICS[self.config.headline].scaled(value)
+        return None if value is None else METRICS[self.config.headline_of(self.history)].scaled(value)
 
     @property
     def accuracies(self) -> list[float]:
@@ -283,7 +283,7 @@ class RunResult:
 
         `metric` is a name of `fda_flower.metrics.METRICS`. Default: the run's headline.
         """
-        return curve(self.history, metric or self.config.headline)
+        return curve(self.history, metric or self.config.headline_of(self.history))
 
 
 def run(

@@ -1,5 +1,6 @@
 """The configuration of a run, complete, and checked in full before training."""
 
+from collections.abc import Iterable, Mapping
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Self
 
@@ -9,6 +10,7 @@ from fda_flower.datasets.spec import AMOUNTS
 from fda_flower.metrics import headline_metric
 from fda_flower.models import Train
 from fda_flower.names.tasks import Task
+from fda_flower.records.record import HEADLINE
 from fda_flower.runs.checks import checked
 from fda_flower.runs.completion import (
     Completion,
@@ -84,8 +86,13 @@ class RunConfig(Request, Completion):
 
     @property
     def headline(self) -> str:
-        """The figure by which the run is judged, a name of `fda_flower.metrics.METRICS`."""
+        """The figure that judges the run, a name of `fda_flower.metrics.METRICS`; see `headline_of`."""
         return headline_metric(self.metric, self.task)
+
+    def headline_of(self, history: Iterable[Mapping[str, Any]]) -> str:
+        """Return the figure by which a run with these records is judged: a rare class may ask for another."""
+        rare = next((record[HEADLINE] for record in history if HEADLINE in record), None)
+        return headline_metric(self.metric or rare, self.task)
 
     @property
     def all_rounds(self) -> int:
