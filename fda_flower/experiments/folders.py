@@ -85,7 +85,7 @@ def read_run(folder: Path) -> RecordedRun:
     rounds = config.all_rounds if config else int(description.get("rounds", 0))
     done = has_ended(history, rounds, config.patience) if config else summary is not None
     judged = (summary or {}).get("metric") if done and config else None
-    changed = ["--metric", judged] if judged and config and judged != config.headline else []
+    changed = ["--metric", judged] if judged and config and judged != config.headline_of(history) else []
     if changed:
         settings = {**settings, "metric": judged}
         config = config_of(settings)
