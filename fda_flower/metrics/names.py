@@ -1,7 +1,7 @@
 """The metrics of a model on a test set: names, tasks and number formats."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,8 @@ class Metric:
         What ignores the samples and is compared with, a noun; empty if there is nothing.
     chance : float, optional
         The baseline's value, if it is the same on every test set.
+    over_classes : bool
+        Whether it is a mean over classes, or labels, in which a rare one counts like the others.
     """
 
     title: str
@@ -45,6 +47,7 @@ class Metric:
     highest: float = 1.0
     baseline: str = "most frequent class"
     chance: float | None = None
+    over_classes: bool = False
 
     def measures(self, task: Task) -> bool:
         """Return whether it measures a task."""
@@ -103,9 +106,9 @@ _OF_NUMBERS: Any = {"tasks": ("regression",), "percent": False, "baseline": "mea
 
 METRICS: dict[str, Metric] = {
     "accuracy": Metric("accuracy", share=True),
-    "balanced-accuracy": Metric("balanced accuracy"),
-    "macro-f1": Metric("macro-F1"),
-    "auroc": Metric("AUROC", ("classes", "multilabel"), baseline="chance", chance=0.5),
+    "balanced-accuracy": Metric("balanced accuracy", over_classes=True),
+    "macro-f1": Metric("macro-F1", over_classes=True),
+    "auroc": Metric("AUROC", ("classes", "multilabel"), baseline="chance", chance=0.5, over_classes=True),
     "auprc": Metric("average precision", ("multilabel",), baseline="the labels' frequencies"),
     "brier": Metric(
         "Brier score",
@@ -164,6 +167,21 @@ def headline_metric(name: str | None, task: Task) -> str:
         said = f"unknown metric '{name}' for {TASKS[task]}{hint}"
         raise ConfigError(said, thing="metric", value=name, remedy=remedy)
     return name or names[0]
+
+
+FEW_CASES = 10
+"""Test cases of a class below which no ranking by `Metric.over_classes` is worth much."""
+
+
+def few_cases(support: Mapping[str, int]) -> dict[str, int]:
+    """Return the classes with few test cases, given the number of each; those without any are left out.
+
+    Examples
+    --------
+    >>> few_cases({"well": 386, "ill": 9, "unknown": 0})
+    {'ill': 9}
+    """
+    return {name: number for name, number in support.items() if 0 < number < FEW_CASES}
 
 
 RARE = 0.1

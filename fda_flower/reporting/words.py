@@ -6,11 +6,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.metrics import METRICS, ROUNDING, SETS, UNITS, Metric, share_interval
+from fda_flower.metrics import (
+    CONFIDENCE,
+    METRICS,
+    ROUNDING,
+    SETS,
+    UNITS,
+    Metric,
+    few_cases,
+    share_interval,
+)
 from fda_flower.models.tokens import describe_cut
 from fda_flower.names.words import counted, of_units
 from fda_flower.records.record import DRAWN, Record, has_stopped
-from fda_flower.reporting.summary import FAIR, Sampling, describe_interval, is_uneven, scores
+from fda_flower.reporting.summary import ACCURACY, FAIR, Sampling, is_uneven
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import METHODS
 
@@ -132,43 +141,124 @@ def is_better(summary: Mapping[str, Any]) -> bool:
     return bool(gain > ROUNDING)
 
 
+AGAINST = {
+    "most frequent class": "naming the most frequent class, '{name}', for all {tests}",
+    "mean of the labels": "predicting the mean of the labels for all {tests}",
+}
+"""What a run is compared with, by `Metric.baseline`, as a sentence needs it; others are nouns."""
+
+MOST_LISTED = 6
+"""Classes whose recall and precision are listed on the terminal."""
+
+
 def judge(summary: Mapping[str, Any]) -> list[str]:
-    """Return sentences that compare a run with the baseline; none if it is unknown.
+    """Return sentences that compare a run with the baseline, and on its classes; none if it is unknown.
 
     Examples
     --------
-    >>> baseline = {"class": "ill", "accuracy": 0.75, "balanced-accuracy": 0.5, "auroc": 0.5}
-    >>> told = {"last5": 0.528, "interval": [0.37, 0.68], "test-samples": 36, "baseline": baseline}
-    >>> judge({"metric": "accuracy", "figures": {"balanced-accuracy": 0.45}, **told})[0]
-    "Not better than naming the most frequent class, 'ill', for all 36 test samples: accuracy 75.0%"
+    >>> baseline = {"class": "well", "accuracy": 0.965, "balanced-accuracy": 0.5, "auroc": 0.5}
+    >>> told = {"interval": [0.62, 0.87], "test-samples": 400, "baseline": baseline}
+    >>> told["classes"] = {"ill": {"support": 14, "recall": 0.0, "precision": 0.0}}
+    >>> judge({"metric": "auroc", "last5": 0.75, "figures": {"auroc": 0.75}, **told})[0]
+    'Better than chance on 400 test samples, 14 of 400 ill: AUROC 50.0%'
+    >>> judge({"metric": "accuracy", "last5": 0.96, "figures": {}, **told, "classes": {}})[0]
+    "Not better than naming the most frequent class, 'well', for all 400 test samples: accuracy 96.5%"
     """
     baseline = summary.get("baseline", {})
     floor = baseline.get(summary.get("metric"))
     samples, units = summary.get("test-samples", 0), summary.get(UNITS)
-    more = describe_sets(summary.get(SETS, {}), samples, units)
+    more = [*describe_classes(summary), *describe_sets(summary.get(SETS, {}), samples, units)]
     if floor is None or summary["last5"] is None:
         return more
     metric = METRICS[summary["metric"]]
     tests = f"{samples or ''} test samples{of_units(samples, units)}".lstrip()
-    what = f"naming the most frequent class, '{baseline.get('class')}',"
-    what = (
-        f"{'predicting the mean of the labels' if metric.tasks == ('regression',) else what} for all {tests}"
-    )
+    what = f"{metric.baseline} on {tests}{support_of(summary, ', ')}"
+    if metric.baseline in AGAINST:
+        what = AGAINST[metric.baseline].format(name=baseline.get("class"), tests=tests)
     if not is_better(summary):
         better, end = "Not better", ""
     elif "interval" not in summary:
         why = ", as one patient says nothing of others" if units == 1 else ", so a small gain may be chance"
         better, end = "Better", f"; it has no interval{why}"
-    elif summary["interval"][0] <= floor:
+    elif summary["interval"][0] <= floor <= summary["interval"][1]:
         better, end = "Perhaps not better", ", which is in the interval"
     else:
         better, end = "Better", ""
-    lines = [f"{better} than {what}: {metric.title} {metric.show(floor)}{end}"]
+    return [f"{better} than {what}: {metric.title} {metric.show(floor)}{end}", *more]
+
+
+def support_of(summary: Mapping[str, Any], before: str = "") -> str:
+    """Return the test samples of the rarest class in words, after `before`; empty if classes are even.
+
+    Examples
+    --------
+    >>> classes = {"well": {"support": 386}, "ill": {"support": 14}}
+    >>> support_of({"classes": classes, "baseline": {"accuracy": 0.965, "balanced-accuracy": 0.5}})
+    '14 of 400 ill'
+    """
+    counts = _counts(summary)
+    few = few_cases(counts) and METRICS[summary.get("metric", ACCURACY)].over_classes
+    if not counts or not (few or is_uneven(summary.get("baseline", {}))):
+        return ""
+    rarest = min(counts, key=counts.__getitem__)
+    whole = summary.get("test-samples") or sum(counts.values())
+    return f"{before}{counts[rarest]:,} of {whole:,} {rarest}"
+
+
+def describe_classes(summary: Mapping[str, Any]) -> list[str]:
+    """Return lines on classes of unequal size: other metrics, recall and precision by class, few cases."""
+    baseline, classes = summary.get("baseline", {}), summary.get("classes", {})
+    lines, own = list[str](), summary.get("metric", ACCURACY)
     if is_uneven(baseline):
-        fair = {METRICS[n]: (summary["figures"].get(n), baseline.get(n)) for n in FAIR}
+        fair = {METRICS[n]: (summary["figures"].get(n), baseline.get(n)) for n in FAIR if n != own}
         metrics = [f"{m.title} {m.show(a)} ({m.show(b)})" for m, (a, b) in fair.items() if None not in (a, b)]
-        lines.append(f"Classes are uneven; last round (most frequent class): {', '.join(metrics)}")
-    return lines + more
+        if metrics:
+            lines.append(f"Classes are uneven; last round (without the samples): {', '.join(metrics)}")
+        if len(classes) <= MOST_LISTED:
+            lines += [_of_class(name, each, summary) for name, each in classes.items()]
+    few, uneven = few_cases(_counts(summary)), is_uneven(baseline)
+    return lines + ([describe_few(few)] if few and (uneven or METRICS[own].over_classes) else [])
+
+
+def _counts(summary: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of test samples of each class, as far as known."""
+    return {name: each["support"] for name, each in summary.get("classes", {}).items()}
+
+
+def _of_class(name: str, entry: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+    """Return the recall and the precision of a class, with intervals unless a patient has several samples."""
+    counts = summary.get("confusion", {})
+    predicted = None
+    if name in counts.get("classes", ()):
+        place = counts["classes"].index(name)
+        predicted = sum(row[place] for row in counts["counts"])
+    recall = _share("recall", entry["recall"], entry["support"], summary)
+    if predicted is None:
+        return f"{name}: {recall}"
+    precision = _share("precision", entry["precision"], predicted, summary)
+    return f"{name}: {recall}; {precision if predicted else 'never predicted'}"
+
+
+def _share(what: str, value: float, of: int, summary: Mapping[str, Any]) -> str:
+    if not of:
+        return f"no {what}, as it has no test samples"
+    ends = None if UNITS in summary else share_interval(value, of)
+    between = f" (95% interval {ends[0]:.1%} to {ends[1]:.1%})" if ends else ""
+    return f"{what} {value:.1%} of {of:,}{between}"
+
+
+def describe_few(few: Mapping[str, int]) -> str:
+    """Return a sentence on classes with few test cases, given their numbers.
+
+    Examples
+    --------
+    >>> describe_few({"ill": 6})
+    'Few test cases (ill 6): metrics in which each class counts alike (*) hang on them; rank nothing by these'
+    """
+    counts = ", ".join(f"{name} {number}" for name, number in [*few.items()][:MOST_SHOWN])
+    rest = ", ..." if len(few) > MOST_SHOWN else ""
+    what = "metrics in which each class counts alike (*) hang on them; rank nothing by these"
+    return f"Few test cases ({counts}{rest}): {what}"
 
 
 def describe_theory(summary: Mapping[str, Any]) -> list[str]:
@@ -238,7 +328,7 @@ def describe_sets(metrics: Mapping[str, float], samples: int, units: int | None 
 
 def outcome(config: RunConfig, history: Sequence[Record], summary: Mapping[str, Any]) -> str:
     """Return a run's metrics as text."""
-    metric = METRICS[config.headline]
+    metric = METRICS[summary["metric"]]
     text = f"{metric.title} {_shown(summary, metric)}"
     if "average" in summary:
         text += f"; the averaged model: {_shown(summary['average'], metric)}"
@@ -246,10 +336,21 @@ def outcome(config: RunConfig, history: Sequence[Record], summary: Mapping[str, 
         text += f" (round {summary['selected-round']}, chosen by held-out labels)"
     if has_stopped(history, config.patience):
         text += f"; stopped after {counted(len(history), 'round')}"
-    value = scores(history, config.headline)["last5"]
-    if size := describe_interval(value, Sampling.of(history), config.headline):
+    if size := describe_sampling(summary, Sampling.of(history)):
         text += f" ({size})"
     return text
+
+
+def describe_sampling(summary: Mapping[str, Any], tests: Sampling) -> str:
+    """Return the interval of a run's headline, its test samples, and the rarest class in words."""
+    ends, metric = summary.get("interval"), METRICS[summary["metric"]]
+    if ends is None:
+        size = str(tests) if tests.samples else ""
+    elif metric.share:
+        size = f"±{50 * (ends[1] - ends[0]):.1f} points for {tests} at {CONFIDENCE:.0%}"
+    else:
+        size = f"{CONFIDENCE:.0%} interval {' to '.join(map(metric.show, ends))} for {tests}"
+    return f"{size}{support_of(summary, ', ' if size else '')}"
 
 
 def missing_replies(config: RunConfig, history: Sequence[Record]) -> str:
