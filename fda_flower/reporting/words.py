@@ -328,7 +328,7 @@ def describe_sets(metrics: Mapping[str, float], samples: int, units: int | None 
 
 def outcome(config: RunConfig, history: Sequence[Record], summary: Mapping[str, Any]) -> str:
     """Return a run's metrics as text."""
-    metric = METRICS[summary["metric"]]
+    metric = METRICS[summary.get("metric", config.headline)]
     text = f"{metric.title} {_shown(summary, metric)}"
     if "average" in summary:
         text += f"; the averaged model: {_shown(summary['average'], metric)}"
@@ -336,14 +336,14 @@ def outcome(config: RunConfig, history: Sequence[Record], summary: Mapping[str, 
         text += f" (round {summary['selected-round']}, chosen by held-out labels)"
     if has_stopped(history, config.patience):
         text += f"; stopped after {counted(len(history), 'round')}"
-    if size := describe_sampling(summary, Sampling.of(history)):
+    if size := describe_sampling(summary, metric, Sampling.of(history)):
         text += f" ({size})"
     return text
 
 
-def describe_sampling(summary: Mapping[str, Any], tests: Sampling) -> str:
+def describe_sampling(summary: Mapping[str, Any], metric: Metric, tests: Sampling) -> str:
     """Return the interval of a run's headline, its test samples, and the rarest class in words."""
-    ends, metric = summary.get("interval"), METRICS[summary["metric"]]
+    ends = summary.get("interval")
     if ends is None:
         size = str(tests) if tests.samples else ""
     elif metric.share:

@@ -341,7 +341,7 @@ def test_pages_have_the_most_frequent_class_as_a_line_and_in_words(results, unev
     for section in ("Mean over seeds", "By round"):
         assert 75.0 in {number for point in lines_of(first(found[section][0]))[label] for number in point}
     run = replace(run, summary=summarise(run.history))
-    table, judged, fair, chart = parts_of(run_page(run, "x"))["Results"]
+    table, judged, fair, *_, chart = parts_of(run_page(run, "x"))["Results"]
     assert table.records()[0]["most frequent class, accuracy (%)"] == "75.0"
     assert judged.startswith("Not better than")
     assert "AUROC 62.5% (50.0%)" in fair
