@@ -79,7 +79,15 @@ from fda_flower.aggregation.rules import (
     combine,
     mean_update,
 )
-from fda_flower.aggregation.slopes import LEAST_EVENTS, SLOPES, CentredRows, Level, SlopesFit, fit_slopes
+from fda_flower.aggregation.slopes import (
+    LEAST_EVENTS,
+    SLOPES,
+    CentredRows,
+    Level,
+    SlopesFit,
+    fit_slopes,
+    names_of_slopes,
+)
 from fda_flower.aggregation.sums import Sums, to_rows, to_targets
 from fda_flower.aggregation.survival import Outcomes
 from fda_flower.aggregation.updates import (
@@ -106,7 +114,8 @@ __all__ = [
     "fit_mixture", "fit_ridge", "fit_slopes", "fit_temperature", "functional_distance", "gate_of",
     "gradient_similarity", "groupdro_weights", "guidance_distances", "head_in", "is_finite", "joined_head",
     "joint_weights", "labels_for", "linear_head", "matched_step", "mean_update", "mixed_scores",
-    "multipliers", "names_of_heads", "nearness_weights", "neighbour_probabilities", "paths_of",
+    "multipliers", "names_of_heads", "names_of_slopes", "nearness_weights", "neighbour_probabilities",
+    "paths_of",
     "personal_model", "prior_outputs", "read_gradients", "sets_of", "shape_of_head", "smoothed_weights",
     "source_weights", "split_rows", "stratified_folds", "to_rows", "to_targets", "usual_factor",
     "vrex_weights", "widths_of", "with_head", "with_kinds",

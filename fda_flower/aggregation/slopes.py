@@ -49,6 +49,11 @@ SLOPES: Mapping[Paths, tuple[Which, ...]] = {
 """The heads by the value of `paths`; with *shrunk*, heads would be far from the sources."""
 
 
+def names_of_slopes(paths: Paths) -> list[str]:
+    """Return the names of the heads in a record."""
+    return [f"{path}-{strength:g}" for path, strength in SLOPES[paths]]
+
+
 @dataclass(frozen=True)
 class CentredRows(Sums):
     """Sums over rows and labels around the means of each site, and the levels that these take away.

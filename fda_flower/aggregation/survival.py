@@ -180,6 +180,11 @@ def mended(curves: NDArray[Any]) -> Array:
     return np.minimum.accumulate(np.clip(np.asarray(curves, np.float64), 0.0, 1.0), axis=1)
 
 
+def curves_of(outputs: NDArray[Any]) -> Array:
+    """Return the curves of a network's outputs, shape ``(n, K)``, `mended`."""
+    return mended(SCALE + SCALE * np.asarray(outputs, np.float64))
+
+
 def risk_of(curves: Array) -> Array:
     """Return ``1 − mean_k S_k`` of curves that are `mended`, shape ``(n,)``."""
     return np.asarray(1 - curves.mean(axis=1))

@@ -33,6 +33,7 @@ from fda_flower.files import derive_seed
 from fda_flower.metrics import ASKED, EFFECTIVE, SETS, UNITS, Judge, confusion, effective_size
 from fda_flower.models.exchange import Exchange, frozen_digest
 from fda_flower.models.parts import Part
+from fda_flower.names.tasks import NUMBERS
 from fda_flower.prediction.passes import Passes, load_layers
 from fda_flower.prediction.predictors import Predictor, Single
 from fda_flower.prediction.sets import metrics_of_sets
@@ -450,7 +451,8 @@ class TargetClient(DomainClient):
         """Return the properties of every client; warn here, not at the server, of too few samples."""
         properties = super().get_properties(config)
         classes = properties.get(protocol.CLASS_NAMES) or range(int(properties.get("classes", 0)))
-        names = [] if properties[protocol.REGRESSION] else [str(name) for name in classes]
+        numbers = self.domain.train.task in NUMBERS
+        names = [] if numbers else [str(name) for name in classes]
         for problem in target_problems(self.domain.test, self.domain.train, names):
             log(WARNING, "The target '%s': %s", self.domain.name, problem)
         return properties

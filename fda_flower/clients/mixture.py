@@ -59,7 +59,7 @@ def evaluate_mixture(
     predictor = mixed if student is None else student
     labels, groups = client.domain.train.y.cpu().numpy(), groups_of(client.domain.train)
     calibration = None
-    if not client.domain.mask:
+    if not client.domain.mask and client.domain.train.outcomes is None:  # or else not all labels are known
         calibration = Calibration.of(trained.held_out_predictions(labels, groups), labels, groups)
     if question.report == "none":
         client.announce(predictor, config, calibration)

@@ -41,7 +41,7 @@ def sum_rows(client: DomainClient, request: TrainRequest, question: SumRows) -> 
         remedy = "name one target, classes, and paths but 'pooled' and 'logistic'"
         raise invalid("dp-unit", "patient", remedy, why)
     own = rows_of(client, request)
-    sums = source_sums(request, own)
+    sums = source_sums(request, own, bool(question.centred))
     if client.domain.from_all_rows:  # one more patient changes all rows
         sums.pop(CHANGE, None)
     return unchanged(client, request, Summed(sums=sums))
@@ -51,7 +51,7 @@ def mask_sums(client: DomainClient, request: TrainRequest, question: MaskSums) -
     """Answer a stage of masked sums over the rows or columns; see `fda_flower.wire.secure_sums`."""
 
     def sums() -> list[Sums]:
-        return rows_of(client, request).sums()
+        return rows_of(client, request).sums(bool(question.centred))
 
     if question.over == "columns":
         return unchanged(client, request, masked_columns(client, request, question))
@@ -76,10 +76,9 @@ def rows_of(client: DomainClient, request: TrainRequest, rest: bool = False) -> 
         chosen = chosen_at_random(unlabelled, derive_seed(client.seed, "ridge", client.domain.name))
         rows = _with_one(features_and_labels(client, model, request.config, chosen)[0])
         theirs = groups_of(chosen)
-    classes, groups = classes_of(client, request), groups_of(client.domain.train)
-    judge, task = client.judge_of(client.domain.train), client.domain.train.task
-    own = Labelled(_with_one(features), labels, classes, widths_of(model), groups, rows, theirs)
-    return replace(own, judge=judge, what=task)
+    classes, train = classes_of(client, request), client.domain.train
+    own = Labelled(_with_one(features), labels, classes, widths_of(model), groups_of(train), rows, theirs)
+    return replace(own, judge=client.judge_of(train), what=train.task, outcomes=train.outcomes)
 
 
 def _with_one(features: NDArray[Any]) -> Array:

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
     Calibration,
+    CentredRows,
     Heads,
     Kind,
     KindsFit,
     Layers,
+    Outcomes,
     Paths,
     PrivateSums,
     Sums,
@@ -32,6 +34,7 @@ from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.aggregation.ridge import temperatures_without
 from fda_flower.aggregation.sums import unpack
 from fda_flower.aggregation.units import Units
+from fda_flower.clients.ridge_slopes import fit_from_slopes
 from fda_flower.errors import invalid
 from fda_flower.metrics import Judge, measure, metric_names, rare_headline
 from fda_flower.names.tasks import Task
@@ -67,6 +70,8 @@ class Labelled:
         Returns the metrics of outputs for the rows; by default `fda_flower.metrics.measure`.
     what : str, optional
         The `task`; by default classes, or else a regression.
+    outcomes : Outcomes, optional
+        What happened to the patients, if these are followed; `labels` follow from it.
     """
 
     rows: Array
@@ -78,6 +83,7 @@ class Labelled:
     unlabelled_groups: NDArray[Any] | None = None
     judge: "Judge | None" = None
     what: Task | None = None
+    outcomes: Outcomes | None = None
 
     @property
     def task(self) -> Task:
@@ -95,6 +101,11 @@ class Labelled:
         """Return a metric of outputs for the rows; not finite where there is none."""
         measured = self.judge(outputs) if self.judge else measure(outputs, self.labels, self.task)
         return measured.get(metric, np.nan)
+
+    @property
+    def truth(self) -> Any:
+        """What outputs are compared with: the outcomes if there are any, else the labels."""
+        return self.labels if self.outcomes is None else self.outcomes
 
     @property
     def units(self) -> Units:
@@ -118,9 +129,10 @@ class Labelled:
             return np.asarray(self.labels, np.float64)
         return to_targets(self.labels, self.classes)
 
-    def sums(self) -> list[Sums]:
-        """Return the sums over the rows of each kind."""
-        return [Sums.of(rows, self.targets) for rows in self.kinds]
+    def sums(self, centred: bool = False) -> list[Sums]:
+        """Return the sums over the rows of each kind, `centred` as `CentredRows` are or not."""
+        kind = CentredRows if centred else Sums
+        return [kind.of(rows, self.targets) for rows in self.kinds]
 
 
 @dataclass(frozen=True)
@@ -143,8 +155,11 @@ class TargetHead:
         return placed(model, self.head)
 
     def calibration(self, own: Labelled) -> Calibration | None:
-        """Return the scores of the labels, by the outputs without each patient; None with too few labels."""
-        if not self.held_out:
+        """Return the scores of the labels, by the outputs without each patient.
+
+        None with too few labels, or if patients are followed, of whom not all labels are known.
+        """
+        if not self.held_out or own.outcomes is not None:
             return None
         outputs = self.held_out["together"]
         if self.temperatures is not None:
@@ -181,7 +196,12 @@ def fit_from(own: Labelled, starts: Sequence[Layers], paths: Heads, metric: str 
     Raises a `ConfigError` if it would be logistic, but labels are numbers.
     """
     metric = own.metric(metric)
-    fitted = _logistic(own, starts, metric) if paths == "logistic" else _squared(own, starts, paths, metric)
+    if paths == "logistic":
+        fitted = _logistic(own, starts, metric)
+    elif own.outcomes is None:
+        fitted = _squared(own, starts, paths, metric)
+    else:
+        fitted = _sloped(own, own.outcomes, starts[0], paths, metric)
     if metric != metric_names(own.task)[0]:
         fitted.numbers["metric"] = metric
     return fitted
@@ -250,6 +270,18 @@ def _squared(own: Labelled, starts: Sequence[Layers], paths: Paths, metric: str)
     return TargetHead(heads[0], numbers, heads[1], held_out, temperatures)
 
 
+def _sloped(own: Labelled, outcomes: Outcomes, start: Layers, paths: Paths, metric: str) -> TargetHead:
+    """Return the average of heads near the sources, for patients who are followed."""
+    fits, numbers = fit_from_slopes(own.rows, own.targets, outcomes, start, paths)
+    held_out = {name: fit.held_out for name, fit in fits.items()}
+    numbers |= _held_out(own, metric, **held_out)
+    head, alone = fits["held_out"].head, fits.get("held_out_target")
+    if alone is None:
+        return TargetHead(head, numbers)
+    sides = {"alone": alone.held_out, "together": held_out["held_out"]}
+    return TargetHead(head, numbers, alone.head, sides)
+
+
 def _kinds_of(own: Labelled, starts: Sequence[Layers]) -> list[Kind]:
     """Return the kinds of rows that the sources have sums of."""
     rest = np.zeros((0, own.rows.shape[1])) if own.unlabelled is None else own.unlabelled
@@ -284,14 +316,15 @@ def _numbers(fit: KindsFit) -> dict[str, Any]:
     return {**numbers, "weights": weights}
 
 
-def source_sums(request: TrainRequest, own: Labelled) -> dict[str, NDArray[Any]]:
+def source_sums(request: TrainRequest, own: Labelled, centred: bool = False) -> dict[str, NDArray[Any]]:
     """Return a source's sums to send; if its site protects patients, with one patient's largest change.
 
+    They are `centred` as `CentredRows` are, or not.
     Such a site sends the sums over the first kind of rows alone: two releases would need more noise.
     """
     given = request.records.get(protocol.MEAN_NOISE)
     if own.classes is None or not isinstance(given, ArrayRecord):
-        return with_kinds([sums.to_arrays() for sums in own.sums()])
+        return with_kinds([sums.to_arrays() for sums in own.sums(centred)])
     noise = to_layers(given)["noise"]
     sums = PrivateSums.of(own.kinds[0], own.targets, own.groups, noise)
     return {**sums.to_arrays(np.float64), protocol.CHANGE: np.array(change_of_patient(own.classes))}

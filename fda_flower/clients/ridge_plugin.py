@@ -126,6 +126,8 @@ def _reply(request: TrainRequest, own: Labelled, private_state: PrivateState | N
             raise ConfigError(
                 why, thing="over", value="columns", remedy="leave 'columns' out of your role answer"
             )
-        masked = masked_sums(request, question, private_state, own.sums)
+        centred = bool(question.centred)
+        masked = masked_sums(request, question, private_state, lambda: own.sums(centred))
         return TrainReply(model, len(own.rows), answer=masked)
-    return TrainReply(model, len(own.rows), answer=Summed(sums=source_sums(request, own)))
+    sums = source_sums(request, own, isinstance(question, SumRows) and bool(question.centred))
+    return TrainReply(model, len(own.rows), answer=Summed(sums=sums))

@@ -1,7 +1,7 @@
 """Ridge where every site is a target: fit a head to the others' sums and the own rows, and keep it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from logging import ERROR
 from typing import Any
 
@@ -10,6 +10,7 @@ from flwr.common import log
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import (
+    LEAST_EVENTS,
     LEAST_LABELS,
     Heads,
     Sums,
@@ -23,6 +24,7 @@ from fda_flower.clients.client import DomainClient
 from fda_flower.clients.features import groups_of
 from fda_flower.clients.ridge import rows_of, unchanged
 from fda_flower.clients.ridge_numpy import Array, Labelled, TargetHead, fit_from, placed
+from fda_flower.clients.ridge_slopes import gain_of_c
 from fda_flower.clients.secure_sums import as_masked
 from fda_flower.metrics import Judge, metric_names, paired_interval, paired_shares
 from fda_flower.prediction.predictors import Single
@@ -38,8 +40,8 @@ def fit_site(
 ) -> TargetHead:
     """Fit a site's head, if every site is a target, from the total of all sites minus its own sums.
 
-    With labels of too few patients to leave one out, it is the others' head. `totals` and `sent`, the sums
-    that this site has sent, have an entry for each kind of rows.
+    With labels of too few patients to leave one out, or too few events, it is the others' head. `totals` and
+    `sent`, the sums that this site has sent, have an entry for each kind of rows.
 
     Raises a `ValueError` if `totals` include no other site, or the difference cannot come from rows.
     """
@@ -50,8 +52,9 @@ def fit_site(
 
 
 def _fit_to(own: Labelled, others: Sequence[Sums], paths: Heads) -> TargetHead:
-    scaled = own.classes is None
-    if own.units.count < LEAST_LABELS:
+    scaled, outcomes = own.classes is None, own.outcomes
+    few_events = outcomes is not None and outcomes.count < LEAST_EVENTS and paths != "sources"
+    if own.units.count < LEAST_LABELS or few_events:
         heads = [each.head(scaled, usual_factor(paths)) / len(others) for each in others]
         return TargetHead(joined_head(heads, own.widths), {"share": 1.0})
     starts = [each.start("pooled" in paths_of(paths), scaled) for each in others]
@@ -63,7 +66,7 @@ def compare(
     metric: str,
     alone: Array,
     together: Array,
-    labels: NDArray[Any],
+    labels: Any,
     groups: NDArray[Any] | None = None,
 ) -> dict[str, float]:
     """Return the metrics of two heads' outputs on some rows, and the 95% interval of the difference.
@@ -92,7 +95,11 @@ def _gain_of_r2(
     return paired_interval((errors[0] - errors[1]) / spread, groups) if spread > 0 else None
 
 
-GAINS = {"accuracy": _gain_of_accuracy, "r2": _gain_of_r2}
+GAINS: Mapping[str, Callable[[Array, Array, Any, NDArray[Any] | None], tuple[float, float] | None]] = {
+    "accuracy": _gain_of_accuracy,
+    "r2": _gain_of_r2,
+    "c-index": gain_of_c,
+}
 """By metric, the 95% interval of its difference on the same rows; None if there is none."""
 
 
@@ -117,9 +124,10 @@ def _kept_head(client: DomainClient, request: TrainRequest, question: FitSiteHea
     """Fit a site's head and keep it; return the metrics that the server asks for."""
     model = client.received(request)
     own = rows_of(client, request, question.unlabelled)
-    sent = [as_masked(sums) if question.masked else sums.rounded() for sums in own.sums()]
+    open_sums = own.sums(own.outcomes is not None)
+    sent = [as_masked(sums) if question.masked else sums.rounded() for sums in open_sums]
     totals = [
-        Sums.from_arrays(total, width + 1, shape_of_head(model)[0])
+        type(sent[0]).from_arrays(total, width + 1, shape_of_head(model)[0])
         for total, width in zip(by_kind(question.total), own.widths, strict=True)
     ]
     fitted = fit_site(own, totals, sent, question.paths)
@@ -138,7 +146,7 @@ def _metrics_at_site(
     test, share = client.domain.test, fitted.numbers.get("share")
     if not len(test):
         held_out, judge = fitted.held_out, client.judge_of(client.domain.train)
-        judged = compare(judge, metric, **held_out, labels=own.labels, groups=own.groups) if held_out else {}
+        judged = compare(judge, metric, **held_out, labels=own.truth, groups=own.groups) if held_out else {}
         return {"share": share, **judged}
     passes = client.passes(request.config)
     outputs = whole.outputs(passes)
@@ -150,5 +158,7 @@ def _metrics_at_site(
         return {**answer, "with_others": metrics.get(metric)}
     alone = Single(placed(client.received(request), fitted.alone)).outputs(passes)
     without, together = (each.cpu().double().numpy() for each in (alone, outputs))
-    judge, labels = client.judge_of(test), test.y.cpu().numpy()
-    return {**answer, **compare(judge, metric, without, together, labels, groups_of(test))}
+    return {
+        **answer,
+        **compare(client.judge_of(test), metric, without, together, test.truth, groups_of(test)),
+    }

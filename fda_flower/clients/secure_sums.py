@@ -202,4 +202,4 @@ def _to_mask(sums: Sums) -> NDArray[np.float64]:
 def as_masked(sums: Sums) -> Sums:
     """Return the sums that a site adds to a masked total, which are in fixed point."""
     words = wire.encode(_to_mask(sums))
-    return Sums.from_vector(wire.decode(words), *sums.products.shape)
+    return type(sums).from_vector(wire.decode(words), *sums.products.shape)

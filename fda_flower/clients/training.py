@@ -187,13 +187,13 @@ def metrics_of(
     For a regression `to_labels` converts outputs and labels to the labels' unit, for all but the loss.
     A `mask` has ``dice``.
     """
-    y, task = samples.y, samples.task
-    regression = task == "regression"
-    pair = [outputs, y] if to_labels is None or not regression else map(to_labels, (outputs, y))
-    predicted, labels = (each.cpu().numpy() for each in pair)
-    measured = measure(predicted, labels, task, mask)
-    loss = mean_loss(outputs, y, task)
-    return {"loss": loss, **({"r2": 1 - loss} if regression and "r2" not in measured else {}), **measured}
+    task, loss = samples.task, mean_loss(outputs, samples.y, samples.task)
+    predicted, truth, regression = outputs.cpu().numpy(), samples.truth, task == "regression"
+    if to_labels is not None and regression:
+        predicted, truth = (to_labels(each).cpu().numpy() for each in (outputs, samples.y))
+    measured = measure(predicted, truth, task, mask)
+    infinite = regression and "r2" not in measured
+    return {"loss": loss, **({"r2": 1 - loss} if infinite else {}), **measured}
 
 
 def training_loss(samples: Samples, training: LocalTraining) -> Loss:
@@ -223,9 +223,11 @@ def training_loss(samples: Samples, training: LocalTraining) -> Loss:
 LOSSES: dict[Task, Callable[..., Tensor]] = {
     "classes": cross_entropy,
     "regression": mse_loss,
+    "survival": mse_loss,
     "multilabel": binary_cross_entropy_with_logits,
 }
-"""The losses of the tasks, a mean over samples and, without classes, over outputs."""
+"""The losses of the tasks, a mean over samples and, without classes, over outputs; survival's labels are
+pseudo-values."""
 
 
 def loss_for(task: Task) -> Loss:

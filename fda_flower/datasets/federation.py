@@ -10,6 +10,7 @@ import torch
 
 from fda_flower.datasets.amounts import Amount, count
 from fda_flower.datasets.domains import Domain, Split, Splits
+from fda_flower.datasets.few_samples import check_horizons
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.registry import DATASETS
 from fda_flower.datasets.samples import Samples
@@ -183,6 +184,7 @@ def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator, classes: Se
         seed = derive_seed(spec.seed, "validation", domain.name)
         train, held = hold_out(domain.train, spec.held_out, seed, f"domain '{domain.name}'", classes)
         domain = replace(domain, train=train, validation=held)
+    check_horizons(domain.name, domain.train, is_source)
     for samples, what in ((domain.train, "train"), (domain.test, "test")):
         if not len(samples) and not (spec.every_site and what == "test"):
             said = f"domain '{domain.name}' has no sample to {what} on"

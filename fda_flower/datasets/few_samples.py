@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fda_flower.datasets.folders import LISTED
+from fda_flower.errors import ConfigError
 from fda_flower.names.words import count_of
 
 if TYPE_CHECKING:
@@ -79,6 +80,26 @@ def labels_problems(
         hold = f"{len(these)} of {len(names)} labels {'holds' if len(these) == 1 else 'hold'}"
         problems += [f"{hold} for {what}: {', '.join(these[:LISTED])}{more}"] if these else []
     return problems
+
+
+FEWEST_FOLLOWED = 5
+"""A source with fewer patients who are followed to the last horizon would make labels of chance."""
+
+
+def check_horizons(domain: str, samples: "Samples", is_source: bool) -> None:
+    """Raise a `ConfigError` if too few patients are followed to the last horizon; it has no count of them.
+
+    At a source they are fewer than `FEWEST_FOLLOWED`, at a target none. Other samples pass.
+    """
+    if samples.outcomes is None:
+        return
+    last, remedy = samples.outcomes.horizons[-1], "choose smaller horizons, or leave the site out"
+    if not samples.outcomes.at_risk:
+        what = f"the horizon {last:g} is after the last time at the site '{domain}'"
+        raise ConfigError(what, thing="option 'horizons'", value=last, remedy=remedy)
+    if is_source and samples.outcomes.at_risk < FEWEST_FOLLOWED:
+        what = f"at the site '{domain}' fewer than {FEWEST_FOLLOWED} patients are followed to the horizon"
+        raise ConfigError(f"{what} {last:g}", thing="option 'horizons'", value=last, remedy=remedy)
 
 
 def few_tests(samples: int, units: int) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fda_flower.aggregation import Outcomes
 from fda_flower.errors import ConfigError
 from fda_flower.names.tasks import Task
 
@@ -22,7 +23,8 @@ class Samples:
         Images in [0, 1], float32, shape ``(n, channels, height, width)``, or uint8 in [0, 255]; or features,
         float32, shape ``(n, features)``; or an object with the methods of `ImageFiles`.
     y : Tensor
-        Classes, int64, shape ``(n,)``; or, if the task is a regression, float32, ``(n, outputs)``.
+        Classes, int64, shape ``(n,)``; or, if the task is a regression, float32, ``(n, outputs)``; or what
+        follows from `outcomes`.
     noise : float
         Standard deviation of the Gaussian noise that every access draws and adds.
     groups : Tensor, optional
@@ -31,6 +33,9 @@ class Samples:
     what : str, optional
         What `y` says, a name of `fda_flower.names.tasks.TASKS`. Default: integers are classes, and real
         numbers a regression's.
+    outcomes : Outcomes, optional
+        What happened to patients, from which `y` follows anew whenever some are selected, as each label
+        depends on all of them.
     """
 
     x: Tensor
@@ -38,6 +43,12 @@ class Samples:
     noise: float = 0.0
     groups: Tensor | None = None
     what: Task | None = None
+    outcomes: Outcomes | None = None
+
+    @classmethod
+    def of_outcomes(cls, x: Tensor, outcomes: Outcomes, **fields: Any) -> "Samples":
+        """Return the samples of patients, with other `fields`."""
+        return cls(x, _labels(outcomes, x.device), what="survival", outcomes=outcomes, **fields)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -48,6 +59,11 @@ class Samples:
         return self.what or ("regression" if self.y.is_floating_point() else "classes")
 
     @property
+    def truth(self) -> Any:
+        """What outputs are compared with: the outcomes if there are any, else `y` as an array."""
+        return self.y.cpu().numpy() if self.outcomes is None else self.outcomes
+
+    @property
     def units(self) -> int:
         """The number of independent units: of groups, such as patients, or else of samples."""
         return len(self) if self.groups is None else len(torch.unique(self.groups))
@@ -56,7 +72,9 @@ class Samples:
         """Return the samples at positions, one tensor of positions, on any device, after the other."""
         indices = torch.cat(positions).to(self.y.device)
         groups = None if self.groups is None else self.groups[indices]
-        return replace(self, x=self.x.index_select(0, indices), y=self.y[indices], groups=groups)
+        outcomes = None if self.outcomes is None else self.outcomes.take(indices.cpu().numpy())
+        y = self.y[indices] if outcomes is None else _labels(outcomes, self.y.device)
+        return replace(self, x=self.x.index_select(0, indices), y=y, groups=groups, outcomes=outcomes)
 
     def joined(self, others: "Samples") -> "Samples":
         """Return these samples followed by others of the same kind, with the noise of these.
@@ -68,14 +86,19 @@ class Samples:
             raise ConfigError(why, thing="groups", remedy="give the groups of all, or of none")
         x = torch.cat([self.x, others.x]) if isinstance(self.x, Tensor) else self.x.joined(others.x)
         both = [each for each in (self.groups, others.groups) if each is not None]
-        groups = torch.cat(both) if both else None
-        return replace(self, x=x, y=torch.cat([self.y, others.y]), groups=groups)
+        groups, y, outcomes = torch.cat(both) if both else None, torch.cat([self.y, others.y]), self.outcomes
+        if outcomes is not None and others.outcomes is not None:
+            outcomes = outcomes.joined(others.outcomes)
+            y = _labels(outcomes, self.y.device)
+        return replace(self, x=x, y=y, groups=groups, outcomes=outcomes)
 
     def digest(self) -> str:
         """Return a digest of all numbers, labels and groups; image files count by their names and sizes."""
         x: Any = self.x
         inputs = x.cpu().numpy().tobytes() if isinstance(x, Tensor) else x.listing()
         others = b"".join(each.cpu().numpy().tobytes() for each in (self.y, self.groups) if each is not None)
+        if self.outcomes is not None:
+            others += self.outcomes.times.tobytes() + self.outcomes.events.tobytes()
         return hashlib.blake2b(inputs + others, digest_size=8).hexdigest()
 
     def order(self, generator: torch.Generator) -> Tensor:
@@ -94,7 +117,8 @@ class Samples:
 
     def without_labels(self) -> "Samples":
         """Return the samples without labels: ``y`` is -1, or NaN for a regression."""
-        return replace(self, y=torch.full_like(self.y, torch.nan if self.y.is_floating_point() else -1))
+        y = torch.full_like(self.y, torch.nan if self.y.is_floating_point() else -1)
+        return replace(self, y=y, outcomes=None)
 
     def scaled(self) -> "Samples":
         """Return the samples with images of uint8 in [0, 1]."""
@@ -154,6 +178,10 @@ class Samples:
             if self.noise:
                 x = x + self.noise * torch.randn(x.shape, generator=noisy, device=x.device)
             yield x, y
+
+
+def _labels(outcomes: Outcomes, device: torch.device) -> Tensor:
+    return torch.from_numpy(outcomes.labels).float().to(device)
 
 
 def _picked(values: Tensor, where: Tensor | slice) -> Tensor:

@@ -12,14 +12,18 @@ from fda_flower.names.words import ROW
 
 AGREED = (
     *("domains", "classes", "ignore", "missing", "image_size", "depth", "window", "frame", "slice"),
-    *("label_mean", "label_deviation"),
+    *("label_mean", "label_deviation", "horizons"),
 )
 """Options on which sites agree through the run. None of them chooses a file, or which column is the label, a
 text or the patient, or has words of the data leave."""
 
 HIDDEN = {"data_dir", "seed"}
 
-NEEDED = {"classes": ("classes",), "regression": ("label_mean", "label_deviation")}
+NEEDED = {
+    "classes": ("classes",),
+    "regression": ("label_mean", "label_deviation"),
+    "survival": ("horizons",),
+}
 """By task, the options that a site needs, since they would follow from the data of all sites."""
 
 

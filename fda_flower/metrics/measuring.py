@@ -7,6 +7,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.metrics.classes import measure_classes
 from fda_flower.metrics.labels import measure_labels
 from fda_flower.metrics.regression import dice, measure_numbers
+from fda_flower.metrics.survival import measure_survival
 from fda_flower.names.tasks import Task
 
 if TYPE_CHECKING:
@@ -15,16 +16,17 @@ if TYPE_CHECKING:
 Judge: TypeAlias = "Callable[[NDArray[Any]], Mapping[str, float]]"
 """Returns the metrics of outputs for some samples, by their names in `METRICS`."""
 
-MEASURES: Mapping[Task, "Callable[[NDArray[Any], NDArray[Any]], dict[str, float]]"] = {
+MEASURES: Mapping[Task, "Callable[[NDArray[Any], Any], dict[str, float]]"] = {
     "classes": measure_classes,
     "regression": measure_numbers,
     "multilabel": measure_labels,
+    "survival": measure_survival,
 }
 """By task, what computes the metrics of outputs and labels, without the loss."""
 
 
 def measure(
-    outputs: "NDArray[Any]", y: "NDArray[Any]", task: Task = "classes", mask: bool = False
+    outputs: "NDArray[Any]", y: Any, task: Task = "classes", mask: bool = False
 ) -> dict[str, float]:
     """Return the metrics of a model on samples, by their names in `METRICS`, without the loss.
 
@@ -43,6 +45,9 @@ def measure(
     are means over the labels that some of the samples have and others have not: ``auroc``; ``auprc``, the
     average precision; ``brier``, the mean of ``(p − y)²``; ``ece`` of ``p``. ``exact`` is the share of
     samples all of whose labels are right, each at ``p > 1/2``. If an output is not finite, all are missing.
+
+    For survival, `outputs` are of shape ``(n, horizons)``, and `y` is `fda_flower.aggregation.Outcomes`; see
+    `fda_flower.metrics.survival.measure_survival`.
 
     Raise a `ConfigError` if there are no samples.
 

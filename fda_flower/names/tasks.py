@@ -11,3 +11,6 @@ TASKS: dict[Task, str] = {
     "multilabel": "several labels",
 }
 """The tasks, each in words."""
+
+NUMBERS: tuple[Task, ...] = ("regression", "survival")
+"""The tasks whose outputs are numbers, which a data set scales for a network."""

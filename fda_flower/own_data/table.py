@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fda_flower.aggregation.survival import SCALE
 from fda_flower.datasets.domains import Split
 from fda_flower.datasets.folders import LISTED, PARTS, Note, own_folder, read_domains
 from fda_flower.datasets.numbers import Array, count_missing
@@ -22,10 +23,12 @@ from fda_flower.files import derive_seed
 from fda_flower.models.tokens import describe_cut, longer
 from fda_flower.names.options import join_names, with_options
 from fda_flower.names.registry import alike, check_alike
+from fda_flower.names.tasks import NUMBERS as OF_NUMBERS
 from fda_flower.names.tasks import Task
 from fda_flower.names.words import counted
 from fda_flower.own_data.between_domains import another_unit, categories_apart, check_classes, coded_apart
 from fda_flower.own_data.column import Column, check_words
+from fda_flower.own_data.followed import STRATA, check_followed, followed, outcomes
 from fda_flower.own_data.labels import (
     check_differ,
     class_names,
@@ -208,7 +211,8 @@ def _compared(survey: Survey[Rows], meaning: Meaning, others: Collection[str]) -
     }
     words = {name: cells for name, cells in columns.items() if name in survey.categories}
     numbers = {name: cells for name, cells in columns.items() if name not in words}
-    predicted = {meaning.label: survey.numbers} if meaning.task == "regression" else {}
+    labels = {name: each[:, 0] if each.ndim > 1 else each for name, each in survey.numbers.items()}
+    predicted = {meaning.label: labels} if meaning.task in OF_NUMBERS else {}
     return [
         *constant(numbers),
         *another_unit({**numbers, **predicted}),
@@ -221,13 +225,17 @@ def _compared(survey: Survey[Rows], meaning: Meaning, others: Collection[str]) -
 def _telling(columns: Mapping[str, Mapping[str, Array]], survey: Survey[Rows], meaning: Meaning) -> list[str]:
     """Return notes on columns that alone tell the label, or one of several."""
     once, numbers = _once(survey.domains), survey.numbers
-    if meaning.task != "multilabel":
+    if len(meaning.labels) == 1:
         return telling(columns, numbers, once, meaning.task == "regression")
     return [
         note
         for place, label in enumerate(meaning.labels)
         for note in telling(
-            columns, {name: each[:, place] for name, each in numbers.items()}, once, False, f"'{label}'"
+            columns,
+            {name: each[:, place] for name, each in numbers.items()},
+            once,
+            meaning.task == "survival" and place == 0,
+            f"'{label}'",
         )
     ]
 
@@ -266,7 +274,10 @@ def number_labels(survey: Survey[Rows], domains: int, meaning: Meaning) -> None:
         for domain, rows in survey.domains.items():
             numbers = [NUMBERS[meaning.task](each, survey.classes, meaning, problems) for each in rows.labels]
             survey.numbers[domain] = np.concatenate(numbers) if numbers else np.empty(0)
-        if labels and here == domains and not problems and len(survey.classes) < 2:
+        if meaning.task == "survival" and not problems:
+            patients = {domain: rows.groups for domain, rows in survey.domains.items()}
+            check_followed([*survey.numbers.values()], patients, meaning.horizons)
+        elif labels and here == domains and not problems and len(survey.classes) < 2:
             check_differ(labels[0], np.concatenate([*survey.numbers.values()]))
         if survey.classes != meaning.classes and _with_gaps(survey.classes):
             listed = ", ".join(survey.classes[:LISTED])
@@ -282,6 +293,7 @@ NUMBERS: Mapping[Task, Callable[[Sequence[Column], tuple[str, ...], Meaning, Pro
     ),
     "regression": lambda columns, classes, meaning, problems: numbers_to_predict(columns[0], problems),
     "multilabel": lambda columns, classes, meaning, problems: labels_held(columns, problems),
+    "survival": lambda columns, classes, meaning, problems: followed(columns, problems),
 }
 """By task, the labels of a table's rows as numbers, from their columns and the classes; adds to problems."""
 
@@ -332,19 +344,24 @@ def _check_features(
 def split_of(domain: str, survey: Survey[Rows], meaning: Meaning, seed: int, note: Note) -> Split:
     """Return the training and test samples of a domain."""
     rows = survey.domains[domain]
-    y = torch.as_tensor(survey.numbers[domain], dtype=TYPES[meaning.task])
+    survival, numbers = meaning.task == "survival", survey.numbers[domain]
+    y = torch.as_tensor(numbers[:, 1] if survival else numbers, dtype=TYPES[meaning.task])
     where = f"the table of domain '{domain}'"
     names = survey.classes or survey.labels
-    train, test = divide(y, seed, where, rows.parts, rows.groups, names, note)
+    train, test = divide(y, seed, where, rows.parts, rows.groups, STRATA if survival else names, note)
     fitted = TablePreparation.fit(rows.columns, train, survey.categories, meaning.missing, text=meaning.text)
-    preparation = replace(fitted, label_mean=meaning.label_mean, label_deviation=meaning.label_deviation)
-    labels = preparation.outputs(y) if meaning.task == "regression" else y
-    groups = numbered(rows.groups) if rows.groups else None
-    samples = Samples(preparation.apply(rows.columns), labels, groups=groups, what=meaning.task)
+    scale = (SCALE, SCALE) if survival else (meaning.label_mean, meaning.label_deviation)
+    preparation = replace(fitted, label_mean=scale[0], label_deviation=scale[1])
+    x, groups = preparation.apply(rows.columns), numbered(rows.groups) if rows.groups else None
+    if survival:
+        samples = Samples.of_outcomes(x, outcomes(numbers, meaning.horizons), groups=groups)
+    else:
+        labels = preparation.outputs(y) if meaning.task == "regression" else y
+        samples = Samples(x, labels, groups=groups, what=meaning.task)
     return Split(
         samples.take(train),
         samples.take(test),
-        len(names) or 1,
+        len(names) or len(meaning.horizons) or 1,
         names,
         preparation.features,
         preparation,
@@ -356,8 +373,9 @@ TYPES: Mapping[Task, torch.dtype] = {
     "classes": torch.int64,
     "regression": torch.float64,
     "multilabel": torch.float32,
+    "survival": torch.int64,
 }
-"""By task, the type of the labels as read."""
+"""By task, the type of the labels as read, of a survival of its events."""
 
 
 def describe_columns(survey: Survey[Rows], text: str) -> str:

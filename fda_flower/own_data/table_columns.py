@@ -109,8 +109,8 @@ def of_survival(header: Sequence[str]) -> str:
         return ""
     event, time = pairs
     return (
-        f"; '{time}' and '{event}' look like a survival (time to an event), a task that is not there yet: "
-        f"whether it came before a fixed time can be a label, and '{time}' is then no feature"
+        f"; '{time}' and '{event}' look like a survival (time to an event): for that give task=survival, "
+        f"label={time} and event={event}"
     )
 
 

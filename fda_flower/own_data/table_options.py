@@ -13,9 +13,10 @@ from typing import Any, Literal
 from fda_flower.datasets.folders import found_names, is_here, read_domains
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.registry import Sources
-from fda_flower.errors import FIRST, LAST, invalid
+from fda_flower.errors import FIRST, LAST, ConfigError, invalid
 from fda_flower.names.options import join_names, read_categories, split_names
 from fda_flower.names.tasks import TASKS, Task
+from fda_flower.own_data.followed import horizons_of, read_horizons
 from fda_flower.own_data.reading import Reading
 from fda_flower.own_data.table_files import SUFFIXES, FileState
 from fda_flower.own_data.table_places import BY_COLUMN, Place, place_of
@@ -28,7 +29,8 @@ class Meaning:
     `missing` allows missing features, `categorical` makes categories of columns of words, `text` is the
     column for the sentence encoder, and `domain` the one that names each row's domain. In a regression, the
     network predicts ``(label - label_mean) / label_deviation``. With the task ``multilabel``, `label` lists
-    the columns of the labels.
+    the columns of the labels; with ``survival`` it is a time, `event` says whether the event came then, and
+    `horizons` are the times at which survival is predicted.
     """
 
     label: str = "label"
@@ -44,8 +46,11 @@ class Meaning:
     label_deviation: float = 1.0
     text: str = ""
     domain: str = ""
+    event: str = ""
+    horizons: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        self._check_event()
         if not self.label_deviation > 0:
             raise invalid("option 'label_deviation'", self.label_deviation, "it must be above 0")
         if self.task != "classes" and self.classes:
@@ -65,14 +70,26 @@ class Meaning:
                 why = f"but the option '{other}' names that column too"
                 raise invalid(f"option '{option}'", both[0], "a column has one meaning: name another", why)
 
+    def _check_event(self) -> None:
+        """Raise a `ConfigError` unless there is an event where patients are followed, and nowhere else."""
+        if self.task == "survival" and not self.event:
+            what = "name the column that says whether the event came (1) or not (0), such as event=died"
+            raise ConfigError("the option 'event' is missing", thing="option 'event'", remedy=what)
+        for name, value in (("event", self.event), ("horizons", self.horizons)):
+            if value and self.task != "survival":
+                why = f"but the task is {self.task}, in which nobody is followed"
+                raise invalid(f"option '{name}'", value, "leave it out, or give task=survival, too", why)
+
     @property
     def labels(self) -> tuple[str, ...]:
         """The columns of what a model predicts; see `labels_in`."""
-        return labels_in(self.label, self.task)
+        return labels_in(self.label, self.task, self.event)
 
 
-def labels_in(label: str, task: str) -> tuple[str, ...]:
-    """Return the columns that the option ``label`` names for a task; raise a `ConfigError` on a single label.
+def labels_in(label: str, task: str, event: str = "") -> tuple[str, ...]:
+    """Return the columns that the option ``label`` names for a task, and for survival the `event`'s.
+
+    Raise a `ConfigError` on a single one of several labels.
 
     Examples
     --------
@@ -80,7 +97,7 @@ def labels_in(label: str, task: str) -> tuple[str, ...]:
     (('effusion', 'edema'), ('stage',))
     """
     if task != "multilabel":
-        return (label,)
+        return (label, event) if task == "survival" else (label,)
     names = read_names("label", label)
     if len(names) < 2:
         why = "but the task is multilabel, which has several"
@@ -94,7 +111,7 @@ class TableOptions:
 
     label: str = "label"
     classes: str = ""
-    task: Literal["classes", "regression", "multilabel"] = "classes"
+    task: Task = "classes"
     missing: Literal["refuse", "mean"] = "refuse"
     categorical: Literal["refuse", "onehot"] = "refuse"
     categories: str = ""
@@ -105,6 +122,8 @@ class TableOptions:
     label_deviation: float = 1.0
     text: str = ""
     domain: str = ""
+    event: str = ""
+    horizons: str = ""
 
     @property
     def meaning(self) -> Meaning:
@@ -123,6 +142,8 @@ class TableOptions:
             label_deviation=self.label_deviation,
             text=self.text,
             domain=self.domain,
+            event=self.event,
+            horizons=read_horizons(self.horizons),
         )
 
 
@@ -144,7 +165,8 @@ def complete(
 ) -> dict[str, Any]:
     """Return the missing options that follow from the tables in a folder.
 
-    These are the domains and, in a regression, the mean and deviation of the sources' labels.
+    These are the domains and, in a regression, the mean and deviation of the sources' labels, or the horizons
+    of a survival.
     """
     missing: dict[str, Any] = {}
     if folder is None or not (folder.is_file() or is_here(folder, options)):
@@ -156,11 +178,15 @@ def complete(
             f"({BY_COLUMN}),"
         )
         missing["domains"] = ",".join(found_names("table", folder, {*place.domains()}, wanted))
+    domains = read_domains(str({**options, **missing}["domains"]), below=True)
+    sources = sources_in(domains, target, only_sources)
+    label = str(options.get("label", TableOptions.label))
     if options.get("task") == "regression" and not {"label_mean", "label_deviation"} & options.keys():
-        domains = read_domains(str({**options, **missing}["domains"]), below=True)
-        sources = sources_in(domains, target, only_sources)
-        label = str(options.get("label", TableOptions.label))
         missing |= scale_of(_labels_in(place, tuple(sources), label, place.states(sources)))
+    if options.get("task") == "survival" and not options.get("horizons"):
+        labels = label, str(options.get("event", ""))
+        horizons = _horizons_in(place, tuple(domains), tuple(sources), labels, place.states(domains))
+        missing |= {"horizons": horizons} if horizons else {}
     return missing
 
 
@@ -187,6 +213,28 @@ def scale_of(labels: Iterable[float]) -> dict[str, float]:
     near = (float(f"{mean:.{digits}g}") for digits in range(3, 18))
     short = next((each for each in near if abs(each - mean) <= deviation / 20), mean)
     return {"label_mean": short, "label_deviation": float(f"{deviation:.3g}")}
+
+
+@lru_cache(maxsize=64)
+def _horizons_in(
+    place: Place,
+    domains: tuple[str, ...],
+    sources: tuple[str, ...],
+    labels: tuple[str, str],
+    states: tuple[FileState, ...],
+) -> str:
+    """Return the horizons that follow from the times and events of domains; cached likewise."""
+    tables = place.read(domains, Problems(), ahead=True)
+    time, event = labels
+    columns = {
+        domain: [
+            (table.columns[time].numbers, table.columns[event].numbers)
+            for table in parts.values()
+            if {*table.header}.issuperset(labels)
+        ]
+        for domain, parts in tables.items()
+    }
+    return horizons_of(columns, sources)
 
 
 @lru_cache(maxsize=64)

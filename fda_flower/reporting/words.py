@@ -113,6 +113,8 @@ def _labels(config: RunConfig, data: "FederatedDataset") -> str:
     column = f" in column '{options.get('label', 'label')}'" if config.dataset == "table" else ""
     if config.data.task == "regression":
         return f"Labels{column}: numbers, {data.classes} of each sample"
+    if config.data.task == "survival":
+        return _followed(options, data)
     names = data.class_names or tuple(map(str, range(data.classes)))
     if len(names) > MOST_SHOWN:
         return f"Classes{column}: {len(names)}"
@@ -123,6 +125,14 @@ def _labels(config: RunConfig, data: "FederatedDataset") -> str:
         return f"Labels{column}: {', '.join(f'{each}: {sources[i]:,}' for i, each in enumerate(names))}"
     counts = (f"{name}: {sources[i]:,} + {target[i]}" for i, name in enumerate(names))
     return f"Labels{column} (sources + target): {', '.join(counts)}"
+
+
+def _followed(options: Mapping[str, Any], data: "FederatedDataset") -> str:
+    """Return a line with the patients who have the event, by site, and the horizons."""
+    trained = ((name, domain.train.outcomes) for name, domain in data.domains.items())
+    events = ", ".join(f"{name} {each.count} of {len(each)}" for name, each in trained if each is not None)
+    when = f"times in column '{options.get('label', 'label')}', events in '{options['event']}'"
+    return f"Labels: {when}: {events}; survival at {options['horizons'].replace(',', ', ')} (horizons)"
 
 
 def is_better(summary: Mapping[str, Any]) -> bool:

@@ -1,5 +1,6 @@
 """What follows from a request: its data, and the method, network, rounds and options that it leaves open."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import Any
@@ -26,6 +27,7 @@ from fda_flower.models import (
 from fda_flower.models.devices import check_device, check_precision
 from fda_flower.models.own import may_import
 from fda_flower.names.options import option_names, read_options
+from fda_flower.names.tasks import Task
 from fda_flower.runs.methods import Method, find_method, of_every_site
 from fda_flower.runs.request import Request
 from fda_flower.runs.settings import AUTO, SETTINGS, RunSettings
@@ -225,13 +227,17 @@ def fitting_model(data: DataSpec, method: Method, of_patients: bool) -> str:
     if method.train is None:
         return fits
     linear = MODELS[fits].linear
-    if linear == HINGES and data.task == "regression":
-        return NUMBERS
+    if linear == HINGES:
+        return OF_ROWS.get(data.task, HINGES)
     if of_patients and uses_own_statistics(linear):
         return linear.partition(AND)[0]
     if linear == PIXELS and _has_many_pixels(data):
         return linear.rpartition(AND)[2]
     return linear
+
+
+OF_ROWS: Mapping[Task, str] = {"regression": NUMBERS, "survival": LINEAR}
+"""By task, the network of a linear layer for rows of a table, if it has no hinges alone."""
 
 
 def _has_many_pixels(data: DataSpec) -> bool:

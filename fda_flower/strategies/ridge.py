@@ -5,8 +5,18 @@ from typing import ClassVar, Literal
 
 from flwr.app import ArrayRecord
 
-from fda_flower.aggregation import LEAST_LABELS, Heads, head_in, names_of_heads, widths_of, with_head
+from fda_flower.aggregation import (
+    LEAST_LABELS,
+    SLOPES,
+    Heads,
+    head_in,
+    names_of_heads,
+    names_of_slopes,
+    widths_of,
+    with_head,
+)
 from fda_flower.errors import ConfigError, invalid
+from fda_flower.names.tasks import NUMBERS
 from fda_flower.names.words import counted
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
@@ -15,7 +25,7 @@ from fda_flower.strategies.features import OnFeatures
 from fda_flower.strategies.replies import BadReplyError
 from fda_flower.strategies.ridge_masked import MaskedSums
 from fda_flower.strategies.ridge_noise import NoisySums
-from fda_flower.strategies.ridge_sums import OpenSums
+from fda_flower.strategies.ridge_sums import OpenSums, asks_centred
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.ridge import FitHead, HeadFitted, SumRows
 from fda_flower.wire.asked.secure_sums import MaskSums
@@ -25,10 +35,14 @@ from fda_flower.wire.secure_sums import FEWEST, KEYS, MOST
 
 RIDGE, WEIGHTS = "ridge", "weights"
 FEWEST_LABELS = "fewest-labels"
+LISTS = ("kinds", "horizons")
 """Entries of the record."""
 
 WIDEST = 8192
 """Largest number of features; with more, a source's sums would take hundreds of megabytes."""
+
+AUTO: Literal["auto"] = "auto"
+"""The default of `paths`."""
 
 WITHOUT_NOISE = ("pooled", "logistic")
 """Values of `paths` whose heads use the sources' sums directly."""
@@ -55,11 +69,15 @@ class Ridge(OnFeatures):
     such fit. A model may have several kinds of rows, such as the features of two networks: sources send sums
     over each, and the target averages the kinds' outputs; see `fda_flower.aggregation.fit_kinds`.
 
+    Where patients are followed, the sums are around each site's means, and only heads near ``W_S`` are
+    averaged, weighed by the number of events; see `fda_flower.aggregation.slopes`.
+
     A round's record has ``ridge``: ``share``, the share of ``W_S`` in the heads that shrink it, or the weight
     of the logistic heads that start from it; ``source-weight``, the weight of the sources' rows in the heads
     that pool; the ``weights`` of all heads; the ``temperature``, a factor on the outputs; ``unlabelled``, the
     number of samples without labels, and ``unlabelled-share``, the weight of the fit to them; the weights of
-    several ``kinds``; and the run's metric (in ``judged-in``) on the target's held-out labels: ``held-out``,
+    several ``kinds``; for survival the target's ``events`` and the ``horizons``; and the run's metric (in
+    ``judged-in``) on the target's held-out labels: ``held-out``,
     and without the sources or the target ``held-out-target`` and ``held-out-sources``.
 
     Parameters
@@ -82,7 +100,7 @@ class Ridge(OnFeatures):
     refused_buffers: ClassVar = {"target": "the model has no statistics"}
     needs_all_sources = "adds up the sums of all sources in one round, and another would forget them"
 
-    paths: Literal["auto", Heads] = "auto"
+    paths: Literal["auto", Heads] = AUTO
     unlabelled: bool = True
     secure: bool = False
 
@@ -117,6 +135,9 @@ class Ridge(OnFeatures):
     def validate_nodes(self, nodes: Iterable[Node]) -> None:
         """Raise a `ConfigError` if sums are masked for too few or many sources, or the target has too few."""
         nodes = list(nodes)
+        if self.paths not in (AUTO, *SLOPES) and any(node.task == "survival" for node in nodes):
+            why = "but for survival all heads stay near the sources"
+            raise invalid("paths", self.paths, f"choose one of {', '.join(SLOPES)}", why)
         if self.paths == "logistic" and any(node.task != "classes" for node in nodes):
             why = "but the labels are numbers, and logistic heads have classes"
             raise invalid("paths", self.paths, "leave it out", why)
@@ -159,7 +180,7 @@ class Ridge(OnFeatures):
 
     def heads(self, nodes: Collection[Node]) -> Heads:
         """Return which heads the nodes average, each a target."""
-        if self.paths != "auto":
+        if self.paths != AUTO:
             return self.paths
         suited = all(node.has_table and node.task == "classes" for node in nodes)
         return "logistic" if suited else "both"
@@ -168,7 +189,7 @@ class Ridge(OnFeatures):
         """Request sums or keys from a source; the target's turn is later."""
         question: Question = MaskSums(stage=KEYS)
         if not self.secure:
-            question = SumRows(noise=self.takes_noise(round))
+            question = SumRows(noise=self.takes_noise(round), centred=asks_centred([node]))
         return TrainRequest(round.arrays, round.config, question=question)
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
@@ -197,7 +218,7 @@ class Ridge(OnFeatures):
     def _solve(self, round: Round, sources: Sources, target: Node) -> FitHead:
         """Return the question to the target; drop sources whose sums are unusable."""
         sums = self.sums(round, sources)
-        paths, start = sums.start(self.heads([target]), scaled=target.task == "regression")
+        paths, start = sums.start(self.heads([target]), scaled=target.task in NUMBERS)
         rest = self.unlabelled and paths != "logistic"
         return FitHead(paths=paths, start=start, unlabelled=rest, metric=self.metric)
 
@@ -205,9 +226,10 @@ class Ridge(OnFeatures):
         """Write the target's numbers into the record."""
         numbers = {key: value for key, value in vars(answer).items() if isinstance(value, int | float)}
         entry: Record = {key.replace("_", "-"): value for key, value in numbers.items()}
-        if answer.kinds:
-            entry["kinds"] = list(answer.kinds)
-        weights = {name: answer.weights.get(name) for name in names_of_heads(paths)}
+        entry |= {key: list(value) for key in LISTS if (value := getattr(answer, key))}
+        survival = round.target is not None and round.target.task == "survival"
+        names = names_of_slopes(paths) if survival and paths != "logistic" else names_of_heads(paths)
+        weights = {name: answer.weights.get(name) for name in names}
         round.record[RIDGE] = {"paths": paths, **entry, **units_of(round.target), WEIGHTS: weights}
         round.record |= judged_by(round.target, answer.metric, {})
         if self.secure:

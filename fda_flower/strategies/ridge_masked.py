@@ -3,7 +3,7 @@
 import numpy as np
 
 from fda_flower.aggregation import Sums
-from fda_flower.strategies.ridge_sums import OpenSums
+from fda_flower.strategies.ridge_sums import OpenSums, asks_centred
 from fda_flower.strategies.secure_sums import SecureSum
 from fda_flower.wire import secure_sums as wire
 
@@ -13,10 +13,11 @@ class MaskedSums(OpenSums):
 
     def total(self) -> tuple[list[Sums], list[str]]:
         """Request masked sums; return their total over each kind of rows, and the domains in it."""
-        sizes = [len(Sums.zero(*form).vector) for form in self.forms]
-        words, updates = SecureSum(self.round, sum(sizes), self.least).total(self.sources)
+        sizes = [len(self.kind.zero(*form).vector) for form in self.forms]
+        secure = SecureSum(self.round, sum(sizes), self.least, centred=asks_centred(self.round.nodes))
+        words, updates = secure.total(self.sources)
         parts = np.split(wire.decode(words), np.cumsum(sizes)[:-1])
-        totals = [Sums.from_vector(part, *form) for part, form in zip(parts, self.forms, strict=True)]
+        totals = [self.kind.from_vector(part, *form) for part, form in zip(parts, self.forms, strict=True)]
         rows = sum(each.examples for each in updates.values())
         for total in totals:
             if total.rows != rows:

@@ -11,7 +11,7 @@ from flwr.common import log
 from fda_flower.aggregation import Sums, joined_head, usual_factor, widths_of, with_head, with_kinds
 from fda_flower.aggregation.sums import counts_of_classes
 from fda_flower.metrics import METRICS, Metric, metric_names, rare_headline
-from fda_flower.names.tasks import Task
+from fda_flower.names.tasks import NUMBERS, Task
 from fda_flower.records.record import HEADLINE, JUDGED_IN, TEST_EXAMPLES, Record, judged_in
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
 from fda_flower.strategies.benefit import units_of
@@ -94,7 +94,7 @@ class RidgeEverySite(Ridge):
         nodes = {node: request for node in round.sources if node.domain in domains}
         _, replied = round.exchange(nodes)
         self._note_sites(round, replied, metric)
-        heads = [total.head(task == "regression", usual_factor(paths)) / len(totals) for total in totals]
+        heads = [total.head(task in NUMBERS, usual_factor(paths)) / len(totals) for total in totals]
         head = joined_head(heads, widths_of(round.model))
         return Aggregated(with_head(round.model, head[:-1].T, head[-1]))
 

@@ -4,13 +4,14 @@ Sums that protect patients are in `fda_flower.strategies.ridge_noise`, masked on
 `fda_flower.strategies.ridge_masked`; in each file is one class, with the same methods.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from fda_flower.aggregation import (
+    CentredRows,
     Heads,
     Layers,
     Sums,
@@ -20,7 +21,7 @@ from fda_flower.aggregation import (
     widths_of,
     with_kinds,
 )
-from fda_flower.strategies.base import BadReplyError, Round, Sources
+from fda_flower.strategies.base import BadReplyError, Node, Round, Sources
 
 Form = tuple[int, int]
 """``d``, the length of a row, and ``C``, the number of outputs."""
@@ -48,6 +49,11 @@ class OpenSums:
         outputs, _ = shape_of_head(self.round.model)
         return [(width + 1, outputs) for width in widths_of(self.round.model)]
 
+    @cached_property
+    def kind(self) -> type[Sums]:
+        """What sums the sources are asked for: for survival, around each one's means."""
+        return CentredRows if asks_centred(self.round.nodes) else Sums
+
     def read(self, domain: str) -> list[Sums]:
         """Return the sums in a source's reply; raise a `ValueError` if they are unusable."""
         update, forms = self.sources[domain], self.forms
@@ -57,7 +63,7 @@ class OpenSums:
         kinds = by_kind(update.answer.sums)
         if len(kinds) != len(forms):
             raise ValueError(f"its sums are over {len(kinds)} kinds of rows, not {len(forms)}")
-        sums = [Sums.from_arrays(arrays, *form) for arrays, form in zip(kinds, forms, strict=True)]
+        sums = [self.kind.from_arrays(arrays, *form) for arrays, form in zip(kinds, forms, strict=True)]
         for each in sums:
             if each.rows != np.float32(update.examples):
                 reports = f"but it reports {update.examples} examples"
@@ -105,7 +111,7 @@ class OpenSums:
     def ready(self, totals: Sequence[Sums]) -> list[Sums]:
         """Return totals rounded as they travel; raise a `ValueError` if one has no solution."""
         pairs = zip(totals, self.forms, strict=True)
-        rounded = [Sums.from_arrays(total.to_arrays(), *form) for total, form in pairs]
+        rounded = [self.kind.from_arrays(total.to_arrays(), *form) for total, form in pairs]
         for total in rounded:
             total.solution()
         return rounded
@@ -121,7 +127,14 @@ class OpenSums:
 
     def _added(self, domains: Collection[str]) -> list[Sums]:
         read = [self.read(domain) for domain in domains]
-        return [Sums.total((each[kind] for each in read), *form) for kind, form in enumerate(self.forms)]
+        return [
+            self.kind.total((each[place] for each in read), *form) for place, form in enumerate(self.forms)
+        ]
+
+
+def asks_centred(nodes: Iterable[Node]) -> bool | None:
+    """Return whether sums are around each site's means, as for survival; None for other tasks."""
+    return any(node.task == "survival" for node in nodes) or None
 
 
 def in_float32(arrays: Layers) -> Layers:

@@ -28,7 +28,8 @@ Check = Callable[[str, wire.Bytes], None]
 class SecureSum:
     """The secure sum of a round: `size` words from each of at least `fewest` sources; see `total`.
 
-    The sums are `over` columns or not, as in `MaskSums`, with `limbs` words for each number.
+    The sums are `over` columns or not, and `centred` or not, as in `MaskSums`, with `limbs` words for each
+    number.
     """
 
     def __init__(
@@ -38,8 +39,9 @@ class SecureSum:
         fewest: int = 2,
         over: Literal["columns"] | None = None,
         limbs: int = 1,
+        centred: bool | None = None,
     ) -> None:
-        self.round, self.size, self.over, self.limbs = round, size, over, limbs
+        self.round, self.size, self.over, self.limbs, self.centred = round, size, over, limbs, centred
         self.nodes = {node.domain: node for node in round.sources}
         self.least = max(wire.FEWEST, fewest)
 
@@ -93,7 +95,7 @@ class SecureSum:
     def _ask(self, questions: Mapping[str, MaskSums]) -> Sources:
         plain = TrainRequest(self.round.arrays, self.round.config)
         requests = {
-            self.nodes[name]: replace(plain, question=replace(each, over=self.over))
+            self.nodes[name]: replace(plain, question=replace(each, over=self.over, centred=self.centred))
             for name, each in questions.items()
         }
         return self.round.exchange(requests)[1]

@@ -22,7 +22,10 @@ class Summed(Answer):
 
 
 class SumRows(Question):
-    """Ridge: send sums over your rows, and leave the model; `noise` tells whether they may have noise."""
+    """Ridge: send sums over your rows, and leave the model; `noise` tells whether they may have noise.
+
+    If they are `centred`, they are around your means, as `fda_flower.aggregation.CentredRows` has them.
+    """
 
     action = "sum_rows"
     roles = ("source",)
@@ -31,6 +34,7 @@ class SumRows(Question):
     answered_by = "fda_flower.clients.ridge:sum_rows"
 
     noise: bool
+    centred: bool | None = None
 
 
 class HeadFitted(Answer):
@@ -42,7 +46,8 @@ class HeadFitted(Answer):
     weights of several kinds of rows; `unlabelled` counts the samples without labels, whose fit has the weight
     `unlabelled_share`. `held_out` is the run's metric on the target's held-out labels, `held_out_target` and
     `held_out_sources` the same with one side alone; `metric` names it, if it is not the task's first.
-    `fewest_labels` counts the rarest class.
+    `fewest_labels` counts the rarest class, and for survival `events` the ones that came; `horizons` are the
+    run's.
     """
 
     temperature: Annotated[Positive, Release.HEAD]
@@ -57,14 +62,16 @@ class HeadFitted(Answer):
     kinds: Annotated[tuple[Share, ...], Release.HEAD] = ()
     unlabelled: Annotated[Natural, Release.COUNTS] | None = None
     unlabelled_share: Annotated[Share, Release.HEAD] | None = None
+    events: Annotated[Natural, Release.COUNTS] | None = None
+    horizons: Annotated[tuple[Positive, ...], Release.NOTHING] = ()
 
 
 class FitHead(Question):
     """Ridge's target: fit the linear layer to your rows, starting from the sources' sums.
 
     `paths` are the heads to average; ``logistic`` ones need classes. `start` has the arrays of
-    `fda_flower.aggregation.Sums.start`, of each kind of rows. `unlabelled` asks for a fit to the samples
-    without labels, too. `metric` is the run's, if it names one.
+    `fda_flower.aggregation.Sums.start`, of each kind of rows, or of centred sums. `unlabelled` asks for a fit
+    to the samples without labels, too. `metric` is the run's, if it names one.
     """
 
     action = "fit_head"

@@ -18,8 +18,8 @@ class MaskSums(Question):
     """Ridge with masked sums: answer a `stage`, and leave the model.
 
     `entries` are what the other sources have sent to this one, by source. `active` lists the sources whose
-    masked sums have arrived. The sums are over rows of features or, with `over`, over the values of a table's
-    columns.
+    masked sums have arrived. The sums are over rows of features, `centred` or not as in `SumRows`, or, with
+    `over`, over the values of a table's columns.
     """
 
     action = "mask_sums"
@@ -32,3 +32,4 @@ class MaskSums(Question):
     entries: Layers | None = None
     active: tuple[str, ...] = ()
     over: Literal["columns"] | None = None
+    centred: bool | None = None
