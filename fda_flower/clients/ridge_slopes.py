@@ -1,4 +1,4 @@
-"""Ridge's target where patients are followed: heads near the sources, and what others bring to the C-index."""
+"""Ridge's target where patients are followed: heads near the sources, and what others bring to C."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def fit_from_slopes(
 def gain_of_c(
     alone: Array, together: Array, outcomes: Outcomes, groups: NDArray[Any] | None
 ) -> tuple[float, float] | None:
-    """Return the 95% interval of the difference of two outputs' C-index on the same patients, by bootstrap."""
+    """Return the 95% interval of the difference of two outputs' C on the same patients, by bootstrap."""
     risks = [risk_of(curves_of(each)) for each in (alone, together)]
     drawn = bootstrapped(risks, outcomes, SEED, outcomes.horizons[-1], weighed=True)
     return limits(drawn[:, 1] - drawn[:, 0])
