@@ -25,9 +25,7 @@ MEASURES: Mapping[Task, "Callable[[NDArray[Any], Any], dict[str, float]]"] = {
 """By task, what computes the metrics of outputs and labels, without the loss."""
 
 
-def measure(
-    outputs: "NDArray[Any]", y: Any, task: Task = "classes", mask: bool = False
-) -> dict[str, float]:
+def measure(outputs: "NDArray[Any]", y: Any, task: Task = "classes", mask: bool = False) -> dict[str, float]:
     """Return the metrics of a model on samples, by their names in `METRICS`, without the loss.
 
     For classes, `outputs` are logits or log-probabilities, ``(n, classes)``, and `y` integers, ``(n,)``. The
