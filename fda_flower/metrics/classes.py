@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 ECE_BINS = 15
+"""The number of bins of a `calibration_error`."""
 
 
 def of_most_frequent(counts: "NDArray[Any]") -> dict[str, float]:

@@ -133,7 +133,7 @@ METRICS: dict[str, Metric] = {
 """The metrics by their names in a reply, a record and ``--metric``; the first of a task is its default."""
 
 SETS = "sets"
-
+"""The entry of a record with the metrics of sets."""
 
 ASKED = 0.9
 """The coverage of the sets that are judged on a test set."""
@@ -151,9 +151,11 @@ SET_METRICS: dict[str, Metric] = {
 """The metrics of sets by their names in the record's entry `SETS`; in a reply they begin with ``sets-``."""
 
 
-UNITS, EFFECTIVE = "test-units", "test-effective"
-"""In a reply and a record, where several test samples are of one unit, such as a patient: the number of
-units, and the `effective_size` for the accuracy, which has no interval without it."""
+UNITS = "test-units"
+"""In a reply and a record the number of units, such as patients, if several test samples are of one."""
+
+EFFECTIVE = "test-effective"
+"""In these cases the `effective_size` for the accuracy, which has no interval without it."""
 
 
 def metric_names(task: Task) -> list[str]:

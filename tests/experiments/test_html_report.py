@@ -86,7 +86,9 @@ def test_the_page_of_a_run_says_what_its_method_concludes(tmp_path):
     held_out = {"held-out": 0.76, "held-out-target": 0.7}
     (folder / "rounds.jsonl").write_text(json.dumps({**known, "ridge": held_out}) + "\n")
     parts = sections(single_page(folder))
-    line = "The sources bring +6.0 points here, by held-out labels: 76.0 with them, 70.0 without"
+    line = (
+        "The sources bring +6.0 points of accuracy here, by held-out labels: 76.0% with them, 70.0% without"
+    )
     assert line in parts["Results"]
     assert line in parts["Model card"]
 
