@@ -12,7 +12,7 @@ from whole_runs import same_bits
 from fda_flower import RunConfig, run
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.running.run import Execution, run_config
-from fda_flower.strategies.replies import read_outcomes
+from fda_flower.strategies.evaluations import read_outcomes
 
 SMALL: dict[str, Any] = {"model": "mlp", "device": "cpu", "target_samples": 16, "source_samples": 40}
 

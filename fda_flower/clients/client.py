@@ -24,9 +24,9 @@ from fda_flower.clients.patient_steps import train_patients
 from fda_flower.clients.private_state import PrivateState
 from fda_flower.clients.recorder import make_recorder
 from fda_flower.clients.settings import LocalTraining
-from fda_flower.clients.training import Objective, metrics_of, repeatable, train, training_loss
+from fda_flower.clients.training import Objective, limits_of, metrics_of, repeatable, train, training_loss
 from fda_flower.datasets import Domain, Samples
-from fda_flower.datasets.few_samples import target_problems
+from fda_flower.datasets.few_samples import rare_headline_of, target_problems
 from fda_flower.datasets.preparation import Preparation
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
@@ -300,6 +300,7 @@ class DomainClient(NumPyFace):
         before = self.layers() if config.get(protocol.ADABN) else None
         outputs = predictor.outputs(passes or self.passes(config))
         metrics = self.metrics_of(outputs, self.domain.test) | self._units_of(outputs)
+        metrics |= limits_of(outputs, self.domain.test, self.domain.labels)
         if calibration is not None:
             metrics |= self._metrics_of_sets(calibration, outputs)
         reply = EvaluateReply(len(outputs), metrics, self._details(outputs, config))
@@ -455,7 +456,8 @@ class TargetClient(DomainClient):
         names = [] if numbers else [str(name) for name in classes]
         for problem in target_problems(self.domain.test, self.domain.train, names):
             log(WARNING, "The target '%s': %s", self.domain.name, problem)
-        return properties
+        rare = rare_headline_of(self.domain.train, len(names))
+        return properties | ({} if rare is None else {protocol.HEADLINE: rare})
 
 
 def _groups_of(samples: Samples) -> NDArray[Any] | None:

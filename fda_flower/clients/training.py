@@ -20,7 +20,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 from fda_flower.clients.gradients import Loss, each_gradient
 from fda_flower.clients.settings import LocalTraining as LocalTraining
 from fda_flower.datasets import Samples
-from fda_flower.metrics import measure, metric_names
+from fda_flower.metrics import HIGH, LOW, METRICS, intervals_of, measure, metric_names
 from fda_flower.models.devices import deterministic, forked, widest_float
 from fda_flower.models.parts import Part, to_train
 from fda_flower.names.tasks import Task
@@ -188,12 +188,35 @@ def metrics_of(
     A `mask` has ``dice``.
     """
     task, loss = samples.task, mean_loss(outputs, samples.y, samples.task)
-    predicted, truth, regression = outputs.cpu().numpy(), samples.truth, task == "regression"
-    if to_labels is not None and regression:
-        predicted, truth = (to_labels(each).cpu().numpy() for each in (outputs, samples.y))
-    measured = measure(predicted, truth, task, mask)
-    infinite = regression and "r2" not in measured
+    measured = measure(*_as_labels(outputs, samples, to_labels), task, mask)
+    infinite = task == "regression" and "r2" not in measured
     return {"loss": loss, **({"r2": 1 - loss} if infinite else {}), **measured}
+
+
+def limits_of(
+    outputs: Tensor, samples: Samples, to_labels: Callable[[Tensor], Tensor] | None = None
+) -> dict[str, float]:
+    """Return the ends of the metrics' intervals, by their names in `fda_flower.metrics.LIMITS`.
+
+    The arguments are as in `metrics_of`.
+    """
+    groups = None if samples.groups is None else samples.groups.cpu().numpy()
+    intervals = intervals_of(*_as_labels(outputs, samples, to_labels), samples.task, groups)
+    return {
+        f"{name}{end}": value
+        for name, ends in intervals.items()
+        if not METRICS[name].share
+        for end, value in zip((LOW, HIGH), ends, strict=True)
+    }
+
+
+def _as_labels(
+    outputs: Tensor, samples: Samples, to_labels: Callable[[Tensor], Tensor] | None
+) -> tuple[NDArray[Any], Any]:
+    """Return outputs and what they are measured by, of a regression in the labels' unit."""
+    if to_labels is None or samples.task != "regression":
+        return outputs.cpu().numpy(), samples.truth
+    return to_labels(outputs).cpu().numpy(), to_labels(samples.y).cpu().numpy()
 
 
 def training_loss(samples: Samples, training: LocalTraining) -> Loss:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fda_flower.datasets.folders import LISTED
 from fda_flower.errors import ConfigError
+from fda_flower.metrics import rare_headline
 from fda_flower.names.words import count_of
 
 if TYPE_CHECKING:
@@ -117,6 +118,14 @@ def few_tests(samples: int, units: int) -> list[str]:
     are = f"{count_of(samples, units, 'test sample')} {'is' if samples == 1 else 'are'}"
     what = "" if units == samples else " patients"
     return [f"{are} too few to judge a model by: give the target at least {FEWEST_TESTS}{what}"]
+
+
+def rare_headline_of(train: "Samples", classes: int) -> str | None:
+    """Return the headline that a rare class asks for among labels; see `fda_flower.metrics.rare_headline`."""
+    if train.task != "classes":
+        return None
+    counts = Counter(train.y.tolist())
+    return rare_headline([counts[label] for label in range(max(classes, max(counts, default=-1) + 1))])
 
 
 def target_problems(test: "Samples", train: "Samples", names: Sequence[str]) -> list[str]:

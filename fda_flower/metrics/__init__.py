@@ -13,11 +13,16 @@ from fda_flower.metrics.intervals import (
     share_interval,
 )
 from fda_flower.metrics.labels import by_label, figures_of_labels, of_shares, probabilities_of_labels
+from fda_flower.metrics.limits import intervals_of
 from fda_flower.metrics.measuring import Judge, measure
 from fda_flower.metrics.names import (
     ASKED,
     EFFECTIVE,
     FEW_CASES,
+    HIGH,
+    INTERVALS,
+    LIMITS,
+    LOW,
     METRICS,
     RARE,
     ROUNDING,
@@ -27,9 +32,11 @@ from fda_flower.metrics.names import (
     Metric,
     few_cases,
     headline_metric,
+    intervals_in,
     metric_names,
     rare_headline,
 )
+from fda_flower.metrics.ranking import paired_aurocs
 from fda_flower.metrics.regression import dice, of_mean
 from fda_flower.metrics.sets import measure_intervals, measure_sets
 
@@ -39,6 +46,10 @@ __all__ = [
     "ECE_BINS",
     "EFFECTIVE",
     "FEW_CASES",
+    "HIGH",
+    "INTERVALS",
+    "LIMITS",
+    "LOW",
     "METRICS",
     "RARE",
     "ROUNDING",
@@ -57,6 +68,8 @@ __all__ = [
     "figures_of_labels",
     "headline_metric",
     "interval",
+    "intervals_in",
+    "intervals_of",
     "measure",
     "measure_intervals",
     "measure_sets",
@@ -64,6 +77,7 @@ __all__ = [
     "of_mean",
     "of_most_frequent",
     "of_shares",
+    "paired_aurocs",
     "paired_interval",
     "paired_shares",
     "probabilities_of_labels",

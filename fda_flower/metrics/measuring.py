@@ -30,9 +30,10 @@ def measure(outputs: "NDArray[Any]", y: Any, task: Task = "classes", mask: bool 
 
     For classes, `outputs` are logits or log-probabilities, ``(n, classes)``, and `y` integers, ``(n,)``. The
     metrics are ``accuracy``; ``balanced-accuracy``, the mean recall; ``macro-f1``, the mean F1; ``auroc``,
-    the mean area under the ROC curves of one class against the rest; ``ece``, see `calibration_error`. Means
-    are over the classes with samples; with fewer than two there is no ``auroc``. If an output is not finite,
-    ``auroc`` and ``ece`` are missing.
+    the mean area under the ROC curves of one class against the rest; ``auprc``, the mean `average_precision`;
+    ``brier``, the mean of `brier_losses`; ``ece``, see `calibration_error`. Means are over the classes with
+    samples; with fewer than two there is no ``auroc``. If an output is not finite, those of probabilities,
+    from ``auroc`` on, are missing.
 
     In a regression, both are numbers, ``(n, outputs)``; `y` may be ``(n,)``. The metrics are ``r2``,
     ``1 − Σ(y − f(x))² / Σ(y − ȳ)²`` over all outputs, or, if all labels are equal, 1 for an exact model and

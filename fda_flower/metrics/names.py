@@ -111,10 +111,12 @@ METRICS: dict[str, Metric] = {
     "auroc": Metric("AUROC", ("classes", "multilabel"), baseline="chance", chance=0.5, over_classes=True),
     "c-index": Metric("C-index", ("survival",), baseline="chance", chance=0.5),
     "harrell": Metric("Harrell's C", ("survival",), baseline="chance", chance=0.5),
-    "auprc": Metric("average precision", ("multilabel",), baseline="the labels' frequencies"),
+    "auprc": Metric(
+        "average precision", ("classes", "multilabel"), baseline="the labels' frequencies", over_classes=True
+    ),
     "brier": Metric(
         "Brier score",
-        ("survival", "multilabel"),
+        ("classes", "survival", "multilabel"),
         percent=False,
         higher_is_better=False,
         baseline="the same shares for all",
@@ -156,6 +158,27 @@ UNITS = "test-units"
 
 EFFECTIVE = "test-effective"
 """In these cases the `effective_size` for the accuracy, which has no interval without it."""
+
+
+LOW, HIGH = "-low", "-high"
+LIMITS = {f"{name}{end}": name for name in METRICS for end in (LOW, HIGH)}
+"""The ends of the metrics' intervals, by their names in a reply. A share has none there: its interval follows
+from the number of samples."""
+
+INTERVALS = "intervals"
+"""Entry of a record with the lower and the upper end by metric."""
+
+
+def intervals_in(metrics: Mapping[str, float]) -> dict[str, list[float]]:
+    """Return the intervals whose ends are among the metrics of a reply, as in a record.
+
+    Examples
+    --------
+    >>> intervals_in({"auroc": 0.8, "auroc-low": 0.7, "auroc-high": 0.9})
+    {'auroc': [0.7, 0.9]}
+    """
+    names = [name for name in METRICS if f"{name}{LOW}" in metrics and f"{name}{HIGH}" in metrics]
+    return {name: [metrics[f"{name}{end}"] for end in (LOW, HIGH)] for name in names}
 
 
 def metric_names(task: Task) -> list[str]:

@@ -18,7 +18,14 @@ from fda_flower.clients.training import OPTIMIZERS, repeatable
 from fda_flower.datasets import Domain, Samples
 from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.files import derive_seed, json_safe
-from fda_flower.metrics import EFFECTIVE, METRICS, UNITS, headline_metric, of_mean
+from fda_flower.metrics import (
+    EFFECTIVE,
+    INTERVALS,
+    METRICS,
+    UNITS,
+    headline_metric,
+    of_mean,
+)
 from fda_flower.models.devices import find_device
 from fda_flower.models.parts import in_precision, to_train
 from fda_flower.names.words import count_of
@@ -38,8 +45,10 @@ from fda_flower.references.losses import Batch, Reference, Step
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.model_folder import publisher
 from fda_flower.runs.network import all_data, answers_of, make_model
+from fda_flower.strategies.evaluations import DETAILS, evaluated, read_details
 from fda_flower.strategies.nodes import Node
-from fda_flower.strategies.replies import DETAILS, read_details, read_sizes
+from fda_flower.strategies.replies import read_sizes
+from fda_flower.strategies.selection import Selection
 from fda_flower.wire.protocol import CONFUSION, OUTCOMES, SERVER_ROUND, split_held_out
 
 TRAINED, OPTIMIZER = "trained", "optimizer"
@@ -118,18 +127,22 @@ class Trainer:
     def round(self, number: int, history: list[Record]) -> Record:
         """Train for a round, and return its record."""
         begun, warmup = time.perf_counter(), number <= self.reference.warmup_rounds
+        clients = {**self.sources, self.target.domain.name: self.target}
+        nodes = [
+            Node(0, name, each is self.target, each.get_properties({})) for name, each in clients.items()
+        ]
+        headline = Selection(None, self.config.metric, {}).headline(nodes[-1], history)
         steps, loss = self._train(number, warmup)
         trained = time.perf_counter()
         if not all(bool(p.isfinite().all()) for p in self.model.parameters()):
             message = f"the model is not finite after round {number}"
             raise RunError(message, thing="model", remedy="lower the learning rate")
         uses_target = self.reference.uses_target and not warmup
-        record: Record = {"round": number, "warmup": warmup, "held": None}
+        record: Record = {"round": number, "warmup": warmup, **headline, "held": None}
         record["target"] = _entry(self.target, steps) if uses_target else None
         record["sources"] = {name: _entry(client, steps) for name, client in self.sources.items()}
         record |= {"dropped": [], "missing": [], "bytes-received": 0, "train-loss": loss}
-        clients = {**self.sources, self.target.domain.name: self.target}
-        record["sizes"] = read_sizes(Node(0, n, False, c.get_properties({})) for n, c in clients.items())
+        record["sizes"] = read_sizes(nodes)
         record |= self._evaluate(record, history)
         if self.folder is not None:
             site, own = (self.data, self.data.target), self.reference.prototypes
@@ -218,20 +231,22 @@ class Trainer:
             if last is not None and not last["warmup"]:
                 best = history[last["selected"] - 1]["validation"]
                 if evaluation["validation"] <= best:
-                    names = ("selected", *METRICS, *DETAILS, TEST_EXAMPLES, UNITS, EFFECTIVE, MEAN_OF_LABELS)
+                    names = ("selected", *METRICS, *DETAILS, TEST_EXAMPLES, UNITS, EFFECTIVE)
+                    names += (MEAN_OF_LABELS, INTERVALS)
                     return evaluation | {name: last[name] for name in names if name in last}
             evaluation["selected"] = number
         self.reported = self.target.layers()
         question = {SERVER_ROUND: number, OUTCOMES: self.reference.outcomes, CONFUSION: True}
         reply = self.target.score(Single(self.reported), question)
         metrics, held_out = split_held_out(reply.metrics)
+        metric = self.config.headline_of([record])
         value, by = self.validation.get(number), "folds"
         if value is None and held_out and not record["warmup"]:
-            value, by = held_out[self.config.headline], "target"
+            value, by = held_out[metric], "target"
         if value is not None:
-            higher = METRICS[self.config.headline].higher_is_better
+            higher = METRICS[metric].higher_is_better
             evaluation |= choose(history, number, value, by=by, higher_is_better=higher)
-        evaluation |= {TEST_EXAMPLES: reply.examples, **metrics}
+        evaluation |= {TEST_EXAMPLES: reply.examples, **evaluated(metrics)}
         if self.config.task == "regression":
             evaluation[MEAN_OF_LABELS] = of_mean(metrics)
         return evaluation | read_details(reply.records, self.data.class_names)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fda_flower.datasets.amounts import most
 from fda_flower.errors import RunError
 from fda_flower.files import json_safe, write_atomically
-from fda_flower.metrics import CONFIDENCE, EFFECTIVE, METRICS, SETS, UNITS, by_class, interval
+from fda_flower.metrics import CONFIDENCE, EFFECTIVE, INTERVALS, METRICS, SETS, UNITS, by_class, interval
 from fda_flower.names.words import of_units
 from fda_flower.records.record import LAST as LAST
 from fda_flower.records.record import (
@@ -138,16 +138,16 @@ def largest_epsilons(history: Sequence[Record]) -> dict[str, Record]:
 def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, Any]:
     """Return the target's last evaluation; unknown entries are left out.
 
-    ``figures`` are the last round's, as in the record. ``interval`` is the 95% interval of ``last5`` for the
-    number of ``test-samples`` (`fda_flower.metrics.interval`) or, if these are of fewer ``test-units``, for
-    the samples' effective size. ``confusion`` and ``classes`` are the confusion matrix and each class's
+    ``figures`` and ``intervals`` are the last round's, as in the record, and ``interval`` is the 95% interval
+    of ``last5`` (`interval_of`). ``confusion`` and ``classes`` are the confusion matrix and each class's
     metrics; ``sets`` are as in the record; for ``baseline`` see `baseline_of`.
     """
     last = _last_evaluated(history)
     tests = Sampling.of(history)
     value = shares(history, metric)["last5"]
-    ends = None if value is None else interval(metric, value, tests.size)
+    ends = interval_of(value, history, metric)
     evaluation: dict[str, Any] = {"figures": {n: v for n in METRICS if (v := last.get(n)) is not None}}
+    evaluation |= {INTERVALS: intervals} if (intervals := last.get(INTERVALS)) else {}
     evaluation |= tests.entries
     if sets := last.get(SETS):
         evaluation[SETS] = sets
@@ -159,6 +159,28 @@ def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[s
     if baseline := baseline_of(history):
         evaluation["baseline"] = baseline
     return evaluation
+
+
+def interval_of(
+    value: float | None, history: Sequence[Record], metric: str, ending: str = ""
+) -> tuple[float, float] | None:
+    """Return the 95% interval of a metric's ``last5``, a share of the records; None if it has none.
+
+    Of an accuracy it follows from the number of test samples or, if these are of fewer units, their effective
+    size (`fda_flower.metrics.interval`). Others' ends are means over the same rounds as the value, which is
+    an interval however the rounds depend on one another.
+    """
+    if value is None:
+        return None
+    if METRICS[metric].share:
+        return interval(metric, value, Sampling.of(history).size)
+    rounds = [record for record in history if not record.get("warmup")][-LAST:]
+    known = [record for record in rounds if record.get(f"{metric}{ending}") is not None]
+    ends = [record.get(f"{INTERVALS}{ending}", {}).get(metric) for record in known]
+    if not ends or None in ends:
+        return None
+    low, high = (float(np.mean(each)) for each in zip(*ends, strict=True))
+    return low, high
 
 
 def _last_evaluated(history: Sequence[Record]) -> Record:

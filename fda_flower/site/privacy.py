@@ -171,7 +171,8 @@ class DifferentialPrivacy:
         """Answer a message."""
         kind = message.metadata.message_type
         if kind == protocol.ROLE_QUERY:
-            return call_next(message, context)
+            reply = call_next(message, context)
+            return reply if reply.has_error() else self._without_headline(reply, context)
         remove_claims(message.content)
         with told():
             site = self._site_of(context)
@@ -189,6 +190,14 @@ class DifferentialPrivacy:
             if isinstance(error, BudgetError):
                 return Message(Error(protocol.BUDGET_CODE, reason), reply_to=message)
             return error_reply(message, reason)
+
+    def _without_headline(self, reply: Message, context: Context) -> Message:
+        """Return an answer to the role query that tells of no rare class if the site adds noise."""
+        info = protocol.settings_in(reply.content, protocol.INFO)
+        if protocol.HEADLINE in info and self._site_of(context) is not None:
+            rest = {name: value for name, value in info.items() if name != protocol.HEADLINE}
+            reply.content[protocol.INFO] = ConfigRecord(rest)
+        return reply
 
 
 def _train(site: PrivateSite, message: Message, context: Context, call_next: ClientAppCallable) -> Message:

@@ -10,7 +10,7 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fda_flower.errors import invalid
-from fda_flower.metrics import METRICS, SET_METRICS, SETS
+from fda_flower.metrics import LIMITS, METRICS, SET_METRICS, SETS
 from fda_flower.wire import protocol, releases
 from fda_flower.wire.arrays import num_bytes
 from fda_flower.wire.asked import QUESTIONS
@@ -123,6 +123,7 @@ KNOWN = frozenset(
         *(protocol.TRAIN_LOSS, "train_loss", "eval_loss", "eval_acc"),
         *(f"{prefix}{name}" for name in METRICS for prefix in ("", f"{protocol.VALIDATION}-")),
         *(f"{SETS}-{name}" for name in SET_METRICS),
+        *LIMITS,
     }
 )
 """Names of metrics that say nothing, since they are always the same: those of ``fda run`` and of Flower's

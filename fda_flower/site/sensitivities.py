@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers, PrivateSums, find_buffers, multipliers, widths_of
-from fda_flower.metrics import EFFECTIVE, METRICS, UNITS
+from fda_flower.metrics import EFFECTIVE, LIMITS, METRICS, UNITS
 from fda_flower.site.accountant import Steps
 from fda_flower.site.config import FULL, NONE, PATIENT, SITE, PrivacySettings
 from fda_flower.site.ledger import PrivacyError
@@ -377,7 +377,7 @@ def _check_info(content: RecordDict) -> None:
 def _is_metric(name: str) -> bool:
     """Return whether a number is a metric of a test or validation set, for any model."""
     own = name.removeprefix(f"{protocol.VALIDATION}-")
-    return own in METRICS or name in (UNITS, EFFECTIVE)
+    return own in METRICS or name in (UNITS, EFFECTIVE, *LIMITS)
 
 
 def _asked(exchange: PrivateExchange, record: str, arrays: Arrays) -> str:

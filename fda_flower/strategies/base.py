@@ -33,11 +33,12 @@ from fda_flower.strategies.checks import (
     is_same,
 )
 from fda_flower.strategies.columns import CommonColumns, sent_columns
+from fda_flower.strategies.evaluations import DETAILS
 from fda_flower.strategies.flowers_options import FlowersMembers, FlowersOptions, contents_of, made_by
 from fda_flower.strategies.method import Aggregated, Sources
 from fda_flower.strategies.nodes import Node, Nodes
 from fda_flower.strategies.options import CommonOptions
-from fda_flower.strategies.replies import DETAILS, BadReplyError, ClientUpdate, NotFiniteError, read_sizes
+from fda_flower.strategies.replies import BadReplyError, ClientUpdate, NotFiniteError, read_sizes
 from fda_flower.strategies.round import Round, Updates
 from fda_flower.strategies.selection import Selection
 from fda_flower.wire import protocol
@@ -381,8 +382,7 @@ class DomainAdaptationStrategy(
             "evaluate": time.perf_counter() - aggregated,
         }
         record: Record = json_safe(dict(self.record))
-        chosen = chosen_round([record]) == record["round"]
-        self.progress.finish(record, num_rounds, self._checkpoint, chosen)
+        self.progress.finish(record, num_rounds, self._checkpoint, chosen_round([record]) == record["round"])
         self._is_whole = True
 
     def _checkpoint(self) -> Checkpoint:
@@ -396,10 +396,10 @@ class DomainAdaptationStrategy(
         sent = {**config, protocol.SERVER_ROUND: server_round}
         if self.learning_rate_factor != 1 and not warmup:
             sent[protocol.LEARNING_RATE_FACTOR] = self.learning_rate_factor
-        record: Record = {"round": server_round, "warmup": warmup}
-        sizes_before = (each["sizes"] for each in reversed(self.history) if "sizes" in each)
-        known: dict[str, dict[str, int]] = next(sizes_before, {})
-        if (sizes := read_sizes(self.nodes.connected)) != known and sizes:
+        headline = self.selection.headline(self.nodes.target, self.history)
+        record: Record = {"round": server_round, "warmup": warmup, **headline}
+        before = next((each["sizes"] for each in reversed(self.history) if "sizes" in each), {})
+        if (sizes := read_sizes(self.nodes.connected)) != before and sizes:
             record["sizes"] = sizes
         able = [node for node in self.nodes.connected if node.domain not in self.excluded]
         nodes, drawn = self.participation.of(able, server_round)
@@ -429,8 +429,7 @@ class DomainAdaptationStrategy(
     def _requests(self, round: Round) -> dict[Node, TrainRequest]:
         if round.warmup:
             return {node: TrainRequest(round.arrays, round.config) for node in round.sources}
-        nodes = (node for node in round.nodes if self.asks(node, round))
-        return {node: self.train_request(node, round) for node in nodes}
+        return {node: self.train_request(node, round) for node in round.nodes if self.asks(node, round)}
 
     def _of_answers(self, round: Round, updates: Updates) -> dict[str, Record]:
         """Return the entries of the clients' records for their answers, by domain."""

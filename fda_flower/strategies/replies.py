@@ -1,7 +1,7 @@
 """Read clients' replies into updates and metrics; reject unusable ones with a reason."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from logging import WARNING
 from statistics import median_low
@@ -14,53 +14,13 @@ from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers, Update, is_finite
 from fda_flower.errors import ConfigError, printable
-from fda_flower.metrics import EFFECTIVE, METRICS, SET_METRICS, SETS, UNITS, of_most_frequent
-from fda_flower.names.words import listed
-from fda_flower.records.record import MOST_FREQUENT, OF_UNITS, TEST_EXAMPLES, Record
+from fda_flower.records.record import OF_UNITS, Record
 from fda_flower.strategies.nodes import Node
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import to_read
-from fda_flower.wire.internals import NO_HEARTBEAT, WITHOUT_EVALUATION, filled, reason_of
+from fda_flower.wire.internals import NO_HEARTBEAT, WITHOUT_EVALUATION, reason_of
 from fda_flower.wire.protocol import TrainRequest
 from fda_flower.wire.questions import Answer
-
-MOST_CLASSES = 1000
-"""Largest number of classes in a recorded confusion matrix; more would make records megabytes long."""
-
-DETAILS = (protocol.OUTCOMES, protocol.CONFUSION)
-"""Optional records of arrays in an evaluation."""
-
-
-def read_outcomes(arrays: Layers) -> Record:
-    """Return the record's entry for correctly classified test samples; empty if unreadable."""
-    right, examples = (arrays.get(name, np.zeros(0)) for name in ("right", "examples"))
-    if right.dtype != np.uint8 or examples.size != 1 or not np.issubdtype(examples.dtype, np.integer):
-        return {}
-    count = int(examples.item())
-    if count < 0 or right.size != -(-count // 8):
-        return {}
-    return {"outcomes": right.tobytes().hex(), "test-examples": count}
-
-
-def read_confusion(arrays: Layers, names: Sequence[str]) -> Record:
-    """Return a confusion matrix with its classes, and the most frequent class; empty if unreadable."""
-    counts = arrays.get("counts", np.zeros(0))
-    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not np.issubdtype(counts.dtype, np.integer):
-        return {}
-    if len(counts) > MOST_CLASSES or (counts < 0).any():
-        return {}
-    classes = list(names) if len(names) == len(counts) else [str(i) for i in range(len(counts))]
-    confusion: Record = {"classes": classes, "counts": counts.tolist()}
-    if counts.any():
-        most = classes[counts.sum(axis=1, dtype=np.float64).argmax()]
-        confusion[MOST_FREQUENT] = {"class": most, **of_most_frequent(counts)}
-    return {protocol.CONFUSION: confusion}
-
-
-def read_details(records: Mapping[str, Layers], names: Sequence[str]) -> Record:
-    """Return the record's entries for the `DETAILS` of a reply; `names` are the classes."""
-    outcomes = read_outcomes(records.get(protocol.OUTCOMES, {}))
-    return outcomes | read_confusion(records.get(protocol.CONFUSION, {}), names)
 
 
 def read_sizes(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
@@ -215,93 +175,16 @@ def _train_loss(content: RecordDict, request: TrainRequest) -> float | None:
     """Return the training loss; it may be no finite number unless the request requires it."""
     if protocol.TRAIN_LOSS in request.requires:
         return optional_number(content, protocol.TRAIN_LOSS)
-    return finite(_metrics(content).get(protocol.TRAIN_LOSS))
+    return finite(metrics_in(content).get(protocol.TRAIN_LOSS))
 
 
 def _own_metrics(content: RecordDict, request: TrainRequest) -> dict[str, float]:
     """Return a project's own finite numbers in a train reply, such as ``train_loss``."""
     own, known = {}, {*KNOWN, *request.requires}
-    for name, value in sorted(_metrics(content).items())[:MOST_METRICS]:
+    for name, value in sorted(metrics_in(content).items())[:MOST_METRICS]:
         if name not in known and (number := finite(value)) is not None:
             own[printable(name, LONGEST_NAME)] = number
     return own
-
-
-def left_out(reply: Message | None, evaluation: bool = False) -> str:
-    """Return in words which metrics of a reply are left out: no finite numbers, or impossible ones."""
-    metrics = {} if reply is None or reply.has_error() else _metrics(reply.content)
-    names = sorted(repr(printable(name, LONGEST_NAME)) for name in metrics if finite(metrics[name]) is None)
-    words = [f"{listed(names)}: a metric must be a finite number"] if names else []
-    return "; ".join([*words, *(_impossible(metrics).values() if evaluation else ())])
-
-
-def read_metrics(reply: Message | None) -> MetricRecord:
-    """Return the metrics of an evaluation that are finite numbers, and possible; see `left_out`.
-
-    Raise a `BadReplyError` if a number of samples is impossible, or if others than the loss are all not
-    finite. A project's own lists are left out.
-    """
-    content = content_of(reply)
-    names = list(_metrics(content))
-    if len(names) > MOST_METRICS:
-        raise BadReplyError(f"it has {len(names)} metrics, at most {MOST_METRICS} are read")
-    for name in names:
-        if printable(name, LONGEST_NAME) != name:
-            raise BadReplyError(f"the name of its metric '{name}' is too long, or has control characters")
-    finite_metrics = {name: finite(value) for name, value in _metrics(content).items()}
-    metrics = {name: number for name, number in finite_metrics.items() if number is not None}
-    if protocol.NUM_EXAMPLES in names:
-        metrics[protocol.NUM_EXAMPLES] = read_examples(content, least=0)
-    if metrics.keys() <= {protocol.NUM_EXAMPLES, "loss"}:
-        for name in names:
-            if _metric_of(name) or not isinstance(_metrics(content)[name], list):
-                read_number(content, name)
-    impossible = _impossible(metrics)
-    checked = check_metrics({name: metrics[name] for name in metrics if name not in impossible})
-    return filled(MetricRecord(), checked | {name: int(checked[name]) for name in checked if name == UNITS})
-
-
-def _metric_of(name: str) -> Any:
-    """Return the package's metric of this name, on the test set or held out; None for a project's own."""
-    key = name.removeprefix(f"{protocol.VALIDATION}-")
-    return METRICS.get(key) or SET_METRICS.get(key.removeprefix(f"{SETS}-"))
-
-
-def _impossible(metrics: Mapping[str, Any]) -> dict[str, str]:
-    """Return why values of the package's metrics are impossible, by name."""
-    reasons = dict[str, str]()
-    for name, value in metrics.items():
-        metric, number = _metric_of(name), finite(value)
-        if metric and number is not None and not metric.allows(number):
-            low, high = metric.lowest, metric.highest
-            reasons[name] = f"'{name}' is {number:g}, it must lie between {low:g} and {high:g}"
-            if (low, high) == (0, 1) and 1 < number <= 100:
-                reasons[name] += f": return the share, {number / 100:g}"
-    return reasons
-
-
-def check_metrics(metrics: dict[str, float]) -> dict[str, float]:
-    """Return metrics by name; raise a `BadReplyError` if a value is impossible."""
-    samples = metrics.get(protocol.NUM_EXAMPLES, 0)
-    for reason in _impossible(metrics).values():
-        raise BadReplyError(f"its metric {reason}")
-    for name, value in metrics.items():
-        key = name.removeprefix(f"{protocol.VALIDATION}-")
-        if key == TEST_EXAMPLES and not (value == int(value) and 0 <= value <= MOST_EXAMPLES):
-            raise BadReplyError(f"'{name}' is {value:g}, it must be a whole number")
-        if name == UNITS and not (value == int(value) and 1 <= value < samples):
-            raise BadReplyError(
-                f"its metric '{name}' is {value:g}, it must be a whole number from 1 to less than the number "
-                f"of samples, {samples:g}"
-            )
-        if name in (EFFECTIVE, f"{SETS}-effective") and not (
-            0 < value <= samples and metrics.get(UNITS, 0) > 1
-        ):
-            raise BadReplyError(
-                f"its metric '{name}' is {value:g}, it must lie above 0 and not above the number of samples, "
-                f"{samples:g}, of at least 2 '{UNITS}'"
-            )
-    return metrics
 
 
 def content_of(reply: Message | None) -> RecordDict:
@@ -354,7 +237,7 @@ def read_examples(content: RecordDict, least: int = 1) -> int:
 
 def optional_number(content: RecordDict, key: str) -> float | None:
     """Return a finite number of the record ``metrics``, or None if absent."""
-    value = _metrics(content).get(key)
+    value = metrics_in(content).get(key)
     if value is None:
         return None
     if (number := finite(value)) is None:
@@ -370,7 +253,7 @@ def finite(value: object) -> float | None:
         return None
 
 
-def _metrics(content: RecordDict) -> MetricRecord:
+def metrics_in(content: RecordDict) -> MetricRecord:
     """Return the record ``metrics``, empty if absent; unlike Flower's own view, this copies no records."""
     metrics = content.get(protocol.METRICS)
     return metrics if isinstance(metrics, MetricRecord) else MetricRecord()
@@ -455,7 +338,7 @@ def _check_required(
         protocol.BATCH_SIZE: update.batch_size > 0,
     }
     for name, remedy in request.requires.items():
-        if not positive.get(name, name in _metrics(content) or name in info):
+        if not positive.get(name, name in metrics_in(content) or name in info):
             raise BadReplyError(f"it has no '{name}': {remedy}")
 
 

@@ -12,11 +12,13 @@ from fda_flower.aggregation import Sums, joined_head, usual_factor, widths_of, w
 from fda_flower.aggregation.sums import counts_of_classes
 from fda_flower.metrics import METRICS, Metric, metric_names, rare_headline
 from fda_flower.names.tasks import NUMBERS, Task
-from fda_flower.records.record import HEADLINE, JUDGED_IN, TEST_EXAMPLES, Record, judged_in
+from fda_flower.records.record import JUDGED_IN, TEST_EXAMPLES, Record, judged_in
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
 from fda_flower.strategies.benefit import units_of
-from fda_flower.strategies.replies import BadReplyError, check_metrics
+from fda_flower.strategies.evaluations import check_metrics
+from fda_flower.strategies.replies import BadReplyError
 from fda_flower.strategies.ridge import Ridge
+from fda_flower.strategies.selection import tell_headline
 from fda_flower.wire.asked.ridge import FitSiteHead, SiteFitted, SumRows
 from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.protocol import TrainRequest
@@ -102,7 +104,8 @@ class RidgeEverySite(Ridge):
         """Return the run's metric, by default the one that a class asks for that is rare over all sites."""
         counts = counts_of_classes(total.rows, total.products, total.squares) if task == "classes" else None
         rare = None if counts is None or self.metric else rare_headline(counts.tolist())
-        round.record |= {} if rare is None else {HEADLINE: rare}
+        if rare is not None:
+            round.record |= tell_headline(rare, "the labels of all sites")
         return self.metric or rare or metric_names(task)[0]
 
     def _note_sites(self, round: Round, replied: Sources, metric: str) -> None:

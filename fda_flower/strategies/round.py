@@ -13,12 +13,15 @@ from flwr.common import log
 
 from fda_flower.aggregation import Layers, find_buffers
 from fda_flower.errors import RunError, printable, unknown
-from fda_flower.metrics import EFFECTIVE, METRICS, SET_METRICS, SETS, UNITS, of_mean
+from fda_flower.metrics import (
+    UNITS,
+    of_mean,
+)
 from fda_flower.names.words import by_reason, listed
 from fda_flower.records.record import MEAN_OF_LABELS, TEST_EXAMPLES, Record
+from fda_flower.strategies.evaluations import DETAILS, evaluated, left_out, read_details, read_metrics
 from fda_flower.strategies.nodes import Node, match_replies
 from fda_flower.strategies.replies import (
-    DETAILS,
     NO_EVALUATION,
     BadReplyError,
     ClientUpdate,
@@ -26,11 +29,8 @@ from fda_flower.strategies.replies import (
     NoEvaluationError,
     content_of,
     info_of,
-    left_out,
     read_answer,
     read_arrays,
-    read_details,
-    read_metrics,
     read_update,
 )
 from fda_flower.wire import protocol
@@ -313,17 +313,9 @@ class Round:
 
     def _evaluated(self, content: RecordDict, metrics: MetricRecord) -> Record:
         """Return the record's entries for the target's evaluation."""
-        entry: Record = {key: metrics[key] for key in (*METRICS, UNITS, EFFECTIVE) if key in metrics}
-        if sets := {key: metrics[of] for key in SET_METRICS if (of := f"{SETS}-{key}") in metrics}:
-            entry[SETS] = sets
-        if protocol.NUM_EXAMPLES in metrics:
-            entry[TEST_EXAMPLES] = metrics[protocol.NUM_EXAMPLES]
         details = (name for name in DETAILS if name in content and self.config.get(name))
         arrays = {name: read_arrays(content, name) for name in details}
-        entry |= read_details(arrays, self._class_names)
-        known = {*METRICS, UNITS, EFFECTIVE, protocol.NUM_EXAMPLES, *(f"{SETS}-{key}" for key in SET_METRICS)}
-        others = {key: metrics[key] for key in metrics if key not in known}
-        return entry | ({"metrics": others} if others else {})
+        return {**evaluated(metrics), **read_details(arrays, self._class_names)}
 
     def drop(self, domain: str, error: BadReplyError) -> None:
         """Record an unused reply with its reason."""

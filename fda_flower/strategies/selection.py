@@ -8,8 +8,9 @@ from typing import Any
 from flwr.common import log
 
 from fda_flower.errors import check_choice, invalid
-from fda_flower.metrics import METRICS
+from fda_flower.metrics import METRICS, RARE
 from fda_flower.records.record import (
+    COSTS,
     HEADLINE,
     JUDGED_IN,
     Record,
@@ -18,7 +19,9 @@ from fda_flower.records.record import (
     default_metric,
     has_stopped,
 )
+from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
+from fda_flower.wire import protocol
 from fda_flower.wire.protocol import VALIDATION
 
 
@@ -63,8 +66,22 @@ class Selection:
             why = f"its metrics have no '{VALIDATION}-accuracy' or the like to choose a round"
             round.warn([(target.domain, why)], "no validation by")
 
+    def headline(self, target: Node | None, history: Sequence[Record]) -> Record:
+        """Return the entry of a record with the headline that the target's labels ask for, if they do.
+
+        The first round decides; it is logged once.
+        """
+        if history:
+            return {name: history[0][name] for name in (HEADLINE,) if name in history[0]}
+        rare = None if target is None or self.metric else target.info.get(protocol.HEADLINE)
+        return {} if rare is None else tell_headline(rare, f"the labels of '{target.domain}'")
+
     def check_judged(self, history: Sequence[Record]) -> None:
         """Raise a `ConfigError` if labels held out were judged in another metric than the run's now."""
+        by_rule = history[0].get(HEADLINE) if history else None
+        if by_rule and self.metric not in (None, by_rule) and any(VALIDATION in each for each in history):
+            why = f"but labels held out have chosen rounds by {METRICS[by_rule].title}"
+            raise invalid("metric", self.metric, f"give --metric {by_rule}, or choose another --output", why)
         last = next((record for record in reversed(history) if JUDGED_IN in record), None)
         if last is None:
             return
@@ -85,6 +102,13 @@ class Selection:
         chosen = chosen_round(history)
         log(INFO, "Stopped after round %d: none was better than round %d", len(history), chosen)
         return True
+
+
+def tell_headline(metric: str, labels: str) -> Record:
+    """Log why a run has a metric that it does not name; return its entry of a record."""
+    why = f"since one of two classes has less than {RARE:.0%} of {labels} (another: --metric)"
+    COSTS.info(f"Metric: {METRICS[metric].title}, {why}")
+    return {HEADLINE: metric}
 
 
 def check_selection(what: str, strategy: Any, validation: str | float | None, patience: int | None) -> None:

@@ -18,7 +18,7 @@ from fda_flower.wire.arrays import copied
 from fda_flower.wire.arrays import to_layers as to_layers
 from fda_flower.wire.arrays import to_record as to_record
 from fda_flower.wire.internals import filled
-from fda_flower.wire.questions import Answer, Question, check_settings
+from fda_flower.wire.questions import Answer, MetricName, Question, check_settings
 
 ROLE_QUERY = "query.role"
 ASKS, OPEN_SUMS, MASKED_SUMS = "asks", "sums", "masked-sums"
@@ -86,12 +86,14 @@ TRAIN_LOSS = "train-loss"
 LABELLED, UNLABELLED, TEST = "examples", "unlabelled", "test-examples"
 VALIDATION_EXAMPLES, REGRESSION, TASK = "validation-examples", "regression", "task"
 GROUPS, TEST_GROUPS, VALIDATION_GROUPS = "groups", "test-groups", "validation-groups"
+HEADLINE = "headline"
 CLASS_NAMES, FEATURES, COLUMNS = "class-names", "features", "columns"
 FROZEN, EVALUATES = "frozen-weights", "evaluates"
 """Properties that a client reports with its role: numbers of samples of each kind, whether the task is a
 regression, the groups, such as patients, of samples with labels, of the test set and for validation, the
-names of the classes and of a table's columns, the number of the features that are columns, the digest of the
-network's frozen weights, and false if its app has no evaluate function."""
+metric that a rare class among the target's labels asks for, the names of the classes and of a table's
+columns, the number of the features that are columns, the digest of the network's frozen weights, and false if
+its app has no evaluate function."""
 
 Classes = Annotated[int, Bounds("from 0 to 2^16", lambda number: 0 <= number <= 1 << 16)]
 Side = Annotated[int, Bounds("from 0 to 2^24", lambda number: 0 <= number <= 1 << 24)]
@@ -106,6 +108,7 @@ PROPERTIES: Mapping[str, Any] = {
     **dict.fromkeys((CLASS_NAMES, FEATURES), tuple[str, ...]),
     "shape": tuple[Side, ...],
     COLUMNS: Side,
+    HEADLINE: MetricName,
 }
 """The types of the entries in a role answer's ``info`` that this package's strategies know."""
 

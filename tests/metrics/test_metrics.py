@@ -37,6 +37,9 @@ def test_classes_by_hand():
     assert figures["macro-f1"] == pytest.approx((2 / 3 + 2 / 3 + 1) / 3)
     # Class 0: 0.7 is above all of 0.5, 0.2 and 0.3. Class 1: 0.4 and 0.6 are above 0.2 and 0.3.
     assert figures["auroc"] == 1
+    assert figures["auprc"] == 1
+    # Squares of 0.3, 0.2, 0.1; 0.5, 0.6, 0.1; 0.2, 0.4, 0.2; 0.3, 0.3, 0.6.
+    assert figures["brier"] == pytest.approx((0.14 + 0.62 + 0.24 + 0.54) / 8)
     # Each probability has a bin of its own.
     assert figures["ece"] == pytest.approx((0.3 + 0.5 + 0.4 + 0.6) / 4)
 
@@ -47,7 +50,10 @@ def test_a_model_that_knows_nothing_has_the_figures_that_are_measured_of_its_out
     y = generator.choice([0, 1, 3], 50, p=[0.2, 0.5, 0.3])
     names_one = np.tile(np.eye(5)[np.bincount(y).argmax()], (50, 1))
     measured = measure(names_one, y, "classes")
-    measured.pop("ece")
+    del measured["ece"]
+    # The Brier score is that of the classes' shares, which logits of 0 and 1 are not.
+    shares = np.log(np.maximum(np.bincount(y, minlength=5) / 50, 1e-300))
+    measured["brier"] = measure(np.tile(shares, (50, 1)), y, "classes")["brier"]
     assert of_most_frequent(confusion(generator.normal(size=(50, 5)), y)) == pytest.approx(measured)
 
     numbers, model = generator.normal(size=(50, 2)), generator.normal(size=(50, 2))
@@ -59,7 +65,7 @@ def test_a_model_that_knows_nothing_has_the_figures_that_are_measured_of_its_out
 
 def test_where_all_samples_are_of_one_class_naming_it_is_right_and_has_no_auroc():
     figures = of_most_frequent(np.array([[0, 4], [0, 0]]))
-    assert figures == {"accuracy": 1.0, "balanced-accuracy": 1.0, "macro-f1": 1.0}
+    assert figures == {"accuracy": 1.0, "balanced-accuracy": 1.0, "macro-f1": 1.0, "auprc": 1.0, "brier": 0.0}
     assert of_mean({"r2": 1.0, "rmse": 0.0}) == of_mean({"r2": -1.0}) == {"r2": 0.0}
 
 
@@ -80,6 +86,12 @@ def test_the_bits_are_those_of_scikit_learn_and_scipy(seed):
     assert figures["auroc"] == (above / (count * (len(y) - count))).mean()
     areas = [sklearn_metrics.roc_auc_score(y == label, probabilities[:, label]) for label in classes]
     assert figures["auroc"] == pytest.approx(np.mean(areas))
+    precisions = [
+        sklearn_metrics.average_precision_score(y == label, probabilities[:, label]) for label in classes
+    ]
+    assert figures["auprc"] == pytest.approx(np.mean(precisions), abs=1e-12)
+    losses = [sklearn_metrics.brier_score_loss(y == label, probabilities[:, label]) for label in range(5)]
+    assert figures["brier"] == pytest.approx(sum(losses) / 2, abs=1e-12)
     counts = confusion(logits, y)
     assert (counts == sklearn_metrics.confusion_matrix(y, predicted, labels=np.arange(5))).all()
     columns = sklearn_metrics.precision_recall_fscore_support(

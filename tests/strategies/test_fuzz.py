@@ -42,7 +42,7 @@ from fda_flower.errors import FdaError
 from fda_flower.runs.methods import METHODS
 from fda_flower.server_app import run_server
 from fda_flower.strategies import RunFolder
-from fda_flower.strategies.replies import MOST_CLASSES
+from fda_flower.strategies.evaluations import MOST_CLASSES
 from fda_flower.wire.bundles import bundled
 
 ROUNDS = 2

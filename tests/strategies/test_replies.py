@@ -13,14 +13,9 @@ from fda_flower.clients.settings import LocalTraining
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import of_most_frequent
 from fda_flower.strategies import FedAvg, FedAvgFT, FedDA, FedGP, SourceOnly, VREx
+from fda_flower.strategies.evaluations import left_out, read_confusion, read_metrics
 from fda_flower.strategies.nodes import Node
-from fda_flower.strategies.replies import (
-    BadReplyError,
-    left_out,
-    read_confusion,
-    read_metrics,
-    read_update,
-)
+from fda_flower.strategies.replies import BadReplyError, read_update
 from fda_flower.wire.asked.generalisation import LossMeasured
 from fda_flower.wire.protocol import TrainRequest
 

@@ -36,9 +36,8 @@ from fda_flower.reporting.run_tables import (
 )
 from fda_flower.reporting.sites import sites_in, sites_note, sites_table
 from fda_flower.reporting.summary import (
-    Sampling,
+    interval_of,
     name_of_baseline,
-    sampling_interval,
     scores,
     summarise,
 )
@@ -120,7 +119,7 @@ def _figures(history: Sequence[Record], headline: str) -> list[Chart]:
         known = headline if group == together else group[0]
         line = baseline_line([history], known) if known in METRICS else None
         if once:
-            figures[label] = charts.bars(_with_intervals(series, Sampling.of(history)), label, line)
+            figures[label] = charts.bars(_with_intervals(series, history), label, line)
         else:
             curves = {name: [values] for name, values in series.items()}
             figures[label] = charts.curves(curves, styles_of(group), label, line)
@@ -144,14 +143,21 @@ def _measured(history: Sequence[Record]) -> dict[str, list[float]]:
     return by_name
 
 
-def _with_intervals(series: Mapping[str, Sequence[float]], tests: Sampling) -> dict[str, tuple[float, Ends]]:
+def _with_intervals(
+    series: Mapping[str, Sequence[float]], history: Sequence[Record]
+) -> dict[str, tuple[float, Ends]]:
     """Return the last value of each name, with its interval for the test samples."""
     last = {name: next(v for v in reversed(values) if not math.isnan(v)) for name, values in series.items()}
     metrics = {name: key for name in series for key in METRICS if name == key or name.startswith(f"{key}-")}
-    return {
-        name: (value, sampling_interval(value, tests, metrics[name]) if name in metrics else None)
-        for name, value in last.items()
-    }
+    bars: dict[str, tuple[float, Ends]] = {}
+    for name, value in last.items():
+        key, ends = metrics.get(name), None
+        if key is not None:
+            unit = METRICS[key].scaled(1)
+            ends = interval_of(value / unit, history, key, name.removeprefix(key))
+            ends = ends and (unit * ends[0], unit * ends[1])
+        bars[name] = value, ends
+    return bars
 
 
 def _metric_of(name: str) -> Metric | None:
