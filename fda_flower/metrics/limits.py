@@ -28,7 +28,7 @@ FEWEST_UNITS = 50
 
 def intervals_of(
     outputs: "NDArray[Any]",
-    y: "NDArray[Any]",
+    y: Any,
     task: Task = "classes",
     units: "NDArray[Any] | None" = None,
 ) -> dict[str, Ends]:
@@ -58,7 +58,7 @@ def intervals_of(
     >>> [round(end, 2) for end in intervals_of(outputs, np.array([0, 0, 1, 1]))["auroc"]]
     [0.39, 1.0]
     """
-    if units is not None and len(set(units.tolist())) == len(y):
+    if units is not None and len(set(units.tolist())) == len(units):
         units = None
     return INTERVALS[task](outputs, y, units) if task in INTERVALS else {}
 
