@@ -146,21 +146,30 @@ class Moments:
 
     def to_words(self) -> NDArray[np.uint64]:
         """Return all numbers as words of 64 bits, `LIMBS` for each, modulo 2⁶⁴⁰."""
-        numbers = (self.rows, *self.sums, *self.squares)
-        data = b"".join(number.to_bytes(8 * LIMBS, "little", signed=True) for number in numbers)
-        return np.frombuffer(data, "<u8").astype(np.uint64, copy=False)
+        return to_words((self.rows, *self.sums, *self.squares))
 
     @classmethod
     def from_words(cls, words: NDArray[np.uint64]) -> "Moments":
         """Return the moments in words, or in a sum of words; raise a `ValueError` if they are of no rows."""
-        data, size = words.astype("<u8", copy=False).tobytes(), 8 * LIMBS
-        parts = (data[begin : begin + size] for begin in range(0, len(data), size))
-        rows, *numbers = (int.from_bytes(part, "little", signed=True) for part in parts)
+        rows, *numbers = from_words(words)
         half = len(numbers) // 2
         moments = cls(rows, tuple(numbers[:half]), tuple(numbers[half:]))
         if rows < 1 or min(moments.squares, default=0) < 0:
             raise ValueError("the sums over columns are of no rows")
         return moments
+
+
+def to_words(numbers: Iterable[int]) -> NDArray[np.uint64]:
+    """Return whole numbers as words of 64 bits, `LIMBS` for each, modulo 2⁶⁴⁰."""
+    data = b"".join(number.to_bytes(8 * LIMBS, "little", signed=True) for number in numbers)
+    return np.frombuffer(data, "<u8").astype(np.uint64, copy=False)
+
+
+def from_words(words: NDArray[np.uint64]) -> list[int]:
+    """Return the numbers in words, or in a sum of words."""
+    data, size = words.astype("<u8", copy=False).tobytes(), 8 * LIMBS
+    parts = (data[begin : begin + size] for begin in range(0, len(data), size))
+    return [int.from_bytes(part, "little", signed=True) for part in parts]
 
 
 def count_words(features: int) -> int:

@@ -1,0 +1,361 @@
+"""What sites say of their rows before any training.
+
+A site says the mean and deviation of each column, in a second message how many patients lie in each of a few
+bins, and how many have each class and lack each value. A count is of *units*, such as patients, and rounded
+to a multiple of the site's smallest cell, so that no count of 1 to 4 can be read off. A column of two or
+three different values, of which few patients have one, has the mean and deviation of its rounded counts:
+otherwise the count would follow from them.
+
+Nothing here says whom to train with.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import combinations
+from math import fsum, sqrt
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fda_flower.aggregation.columns import LARGEST, LIMBS, Columns, Moments, from_words, to_words
+from fda_flower.aggregation.updates import Layers, received
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+FEWEST = 10
+"""Units with a value from which a column's mean leaves a site."""
+
+FEW = 3
+"""Different values whose counts follow from number, mean and deviation."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a site.
+
+    Attributes
+    ----------
+    values : array
+        Shape ``(n, features)``, NaN for a missing value.
+    labels : array
+        The class of each row, -1 for none, shape ``(n,)``; or of several labels 1, 0 or -1 for each, shape
+        ``(n, labels)``.
+    units : array
+        The unit of each row, such as a patient, from 0, shape ``(n,)``.
+    classes : int
+        The number of classes or labels; 0 for another task.
+    """
+
+    values: Array
+    labels: Ints
+    units: Ints
+    classes: int
+
+    @cached_property
+    def number_of_units(self) -> int:
+        """The number of units."""
+        return len(np.unique(self.units))
+
+    @property
+    def of_classes(self) -> list[NDArray[np.bool_]]:
+        """The rows of each class."""
+        columns = (
+            self.labels[:, None] == np.arange(self.classes) if self.labels.ndim == 1 else self.labels == 1
+        )
+        return [*columns.T] if self.classes else []
+
+    def count(self, codes: Ints, size: int, among: NDArray[np.bool_] | None = None) -> Ints:
+        """Return how many units have each code from 0 to ``size - 1``; negative codes do not count."""
+        counted = codes >= 0 if among is None else (codes >= 0) & among
+        pairs = np.unique(codes[counted] * (self.units.max(initial=0) + 1) + self.units[counted])
+        return np.bincount(pairs // (self.units.max(initial=0) + 1), minlength=size)
+
+
+def rounded(counts: Ints, cell: int) -> Ints:
+    """Return counts as the nearest multiples of a smallest cell.
+
+    Examples
+    --------
+    >>> rounded(np.array([2, 3, 7, 8]), 5)
+    array([ 0,  5,  5, 10])
+    """
+    return cell * ((2 * np.asarray(counts, np.int64) + cell) // (2 * cell))
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a site says of its rows first.
+
+    Attributes
+    ----------
+    rows, units : int
+        Exact numbers.
+    cell : int
+        The smallest cell: all counts are multiples.
+    classes, missing : array
+        Units by class, and without a value in each column.
+    known : array
+        1 for the columns with enough values, shape ``(features,)``; all else of the others is 0.
+    means, deviations : array
+        Of the observed values of each column, over rows.
+    joint, centre, covariance : array
+        1 for the columns that have a covariance; their means and covariances over the rows that have all.
+    complete : int
+        The units of these rows, rounded.
+    """
+
+    rows: int
+    units: int
+    cell: int
+    classes: Ints
+    missing: Ints
+    known: Ints
+    means: Array
+    deviations: Array
+    joint: Ints
+    centre: Array
+    covariance: Array
+    complete: int
+
+    @classmethod
+    def of(cls, rows: Rows, cell: int, least: int = FEWEST, jointly: bool = True) -> Self:
+        """Return the statistics of rows, without columns of which fewer than `least` units have a value."""
+        features, units, least = rows.values.shape[1], rows.number_of_units, max(least, FEWEST)
+        lacking = np.isnan(rows.values)
+        missing = np.array(
+            [rows.count(np.zeros(len(each), np.int64), 1, each)[0] for each in lacking.T], np.int64
+        )
+        said = [_moments(rows, each, cell, least) for each in rows.values.T]
+        known = np.array([each is not None for each in said], np.int64)
+        columns = np.array([each or (0.0, 0.0) for each in said], np.float64).reshape(features, 2)
+        classes = np.array(
+            [rows.count(np.zeros(len(each), np.int64), 1, each)[0] for each in rows.of_classes]
+        )
+        own = jointly and known.any()
+        together = (
+            _Joint.of(rows, known * (2 * missing <= units), cell, least) if own else _Joint.none(features)
+        )
+        return cls(
+            len(rows.values),
+            units,
+            cell,
+            rounded(classes, cell),
+            rounded(missing, cell) * known,
+            known,
+            *columns.T,
+            *(getattr(together, each.name) for each in fields(_Joint)),
+        )
+
+    @cached_property
+    def observed(self) -> Ints:
+        """About how many units have a value, by column; 0 of a column that is left out."""
+        return np.maximum(self.units - self.missing, 1) * self.known
+
+    @cached_property
+    def weights(self) -> Ints:
+        """About how many rows have a value, by column."""
+        return np.maximum(self.rows * self.observed // self.units, self.known)
+
+    def moments(self) -> list[Moments]:
+        """Return the moments of each column, in whole numbers."""
+        columns = zip(self.means, self.deviations, self.weights.tolist(), strict=True)
+        return [Moments.of(Columns(np.array([m]), np.array([s])), weight) for m, s, weight in columns]
+
+    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return the counts and the moments, as they travel."""
+        counts = {"classes": self.classes, "missing": self.missing, "complete": np.array([self.complete])}
+        moments = {"means": self.means, "deviations": self.deviations, "known": self.known}
+        moments |= {"joint": self.joint, "centre": self.centre}
+        moments |= {"covariance": self.covariance[np.triu_indices(len(self.centre))]}
+        return as_floats(counts), as_floats(moments)
+
+    def to_words(self) -> NDArray[np.uint64]:
+        """Return all numbers but covariances as words, for `Totals`."""
+        columns = (number for each in self.moments() for number in (each.rows, *each.sums, *each.squares))
+        return to_words([self.rows, self.units, *self.classes.tolist(), *self.missing.tolist(), *columns])
+
+    @classmethod
+    def from_arrays(
+        cls, rows: int, units: int, cell: int, counts: Layers, moments: Layers, form: tuple[int, int]
+    ) -> Self:
+        """Return the statistics in a message, of a number of columns and of classes.
+
+        Raise a `ValueError` if they are none.
+        """
+        features, classes = form
+        names = ("means", "deviations", "known", "joint")
+        what = "its statistics"
+        means, deviations, *marks = received(moments, dict.fromkeys(names, (features,)), what)
+        known, joint = (np.equal(each, 1).astype(np.int64) for each in marks)
+        size = int(joint.sum())
+        of_joint = {"centre": (size,), "covariance": (size * (size + 1) // 2,)}
+        centre, upper = received(moments, of_joint, what)
+        whole = {"classes": (classes,), "missing": (features,), "complete": (1,)}
+        numbers = [each.astype(np.int64) for each in received(counts, whole, "its counts")]
+        if min(each.min(initial=0) for each in (deviations, *numbers)) < 0:
+            raise ValueError(f"{what} have a number below 0")
+        if not 0 < units <= rows or cell < 1 or np.abs(means).max(initial=0.0) > LARGEST:
+            raise ValueError(f"{what} are of no rows, or beyond the numbers of float32")
+        by_class, missing, (complete,) = numbers
+        covariance = np.zeros((size, size))
+        covariance[np.triu_indices(size)] = upper
+        covariance = np.triu(covariance) + np.triu(covariance, 1).T
+        columns = np.asarray(means, np.float64), np.asarray(deviations, np.float64)
+        own = joint, np.asarray(centre, np.float64), covariance, int(complete)
+        return cls(rows, units, cell, by_class, missing, known, *columns, *own)
+
+
+def _moments(rows: Rows, values: Array, cell: int, least: int) -> tuple[float, float] | None:
+    """Return mean and deviation of a column's observed values; None for too few units."""
+    there = ~np.isnan(values)
+    if rows.count(np.zeros(len(values), np.int64), 1, there)[0] < least:
+        return None
+    different, codes = codes_of(values)
+    if len(different) <= FEW:
+        counts = rows.count(codes, len(different))
+        if counts.min() < cell:
+            weights = rounded(counts, cell)
+            if not weights.any():
+                return None
+            mean = float(weights @ different / weights.sum())
+            return mean, sqrt(weights @ (different - mean) ** 2 / weights.sum())
+    mean = fsum(values[there]) / int(there.sum())
+    return mean, sqrt(fsum((values[there] - mean) ** 2) / int(there.sum())) if len(different) > 1 else 0.0
+
+
+def codes_of(values: Array) -> tuple[Array, Ints]:
+    """Return the different numbers of a column, and each row's place among them; -1 if it is missing."""
+    there = ~np.isnan(values)
+    codes = np.full(len(values), -1, np.int64)
+    different, codes[there] = np.unique(values[there], return_inverse=True)
+    return different, codes
+
+
+@dataclass(frozen=True)
+class _Joint:
+    """The part of `Statistics` over the rows that have a value in all columns."""
+
+    joint: Ints
+    centre: Array
+    covariance: Array
+    complete: int
+
+    @classmethod
+    def none(cls, features: int) -> Self:
+        return cls(np.zeros(features, np.int64), np.zeros(0), np.zeros((0, 0)), 0)
+
+    @classmethod
+    def of(cls, rows: Rows, columns: Ints, cell: int, least: int) -> Self:
+        """Return means and covariances; without columns of which few units have a value."""
+        there = ~np.isnan(rows.values[:, columns > 0]).any(axis=1)
+        whole = Rows(rows.values[there], rows.labels[there], rows.units[there], rows.classes)
+        if whole.number_of_units < least:
+            return cls.none(len(columns))
+        coded = {j: codes_of(whole.values[:, j]) for j in np.flatnonzero(columns).tolist()}
+        few = {j: each for j, each in coded.items() if len(each[0]) <= FEW}
+        rare = {j for j, (words, codes) in few.items() if whole.count(codes, len(words)).min() < cell}
+        chosen = [j for j in coded if j not in rare]
+        centre = whole.values[:, chosen].mean(axis=0)
+        away = whole.values[:, chosen] - centre
+        covariance = away.T @ away / len(away)
+        for a, b in combinations([i for i, j in enumerate(chosen) if j in few], 2):
+            pair = _rounded_pair(whole, few[chosen[a]], few[chosen[b]], centre[[a, b]], cell)
+            if pair is not None:
+                covariance[a, b] = covariance[b, a] = pair
+        joint = np.zeros(len(columns), np.int64)
+        joint[chosen] = 1
+        return cls(joint, centre, covariance, int(rounded(np.array([whole.number_of_units]), cell)[0]))
+
+
+def _rounded_pair(
+    rows: Rows, one: tuple[Array, Ints], two: tuple[Array, Ints], centre: Array, cell: int
+) -> float | None:
+    """Return the covariance of two columns of few values by rounded counts; None if no count is small."""
+    (first, own), (second, other) = one, two
+    counts = rows.count(own * len(second) + other, len(first) * len(second)).reshape(len(first), len(second))
+    if not ((counts > 0) & (counts < cell)).any():
+        return None
+    weights = rounded(counts, cell)
+    return float((first - centre[0]) @ weights @ (second - centre[1]) / max(weights.sum(), 1))
+
+
+def as_floats(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
+    """Return arrays as float64, as they travel."""
+    return {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+
+
+def pooled(sites: Mapping[str, Statistics]) -> Columns:
+    """Return the mean and deviation of each column over the rows of all sites; NaN where none says any."""
+    moments = [[*each] for each in zip(*(site.moments() for site in sites.values()), strict=True)]
+    return columns_of([Moments.total(each) for each in moments])
+
+
+def columns_of(totals: list[Moments]) -> Columns:
+    """Return the columns of which there are moments, one for each."""
+    known = [
+        each.columns if each.rows else Columns(np.full(1, np.nan), np.full(1, np.nan)) for each in totals
+    ]
+    return Columns(
+        np.array([each.means[0] for each in known]), np.array([each.deviations[0] for each in known])
+    )
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The sums over sites of what their statistics say, for masks; they have no covariances.
+
+    Attributes
+    ----------
+    rows, units, classes, missing
+        As in `Statistics`.
+    moments : list of Moments
+        Of each column.
+    """
+
+    rows: int
+    units: int
+    classes: Ints
+    missing: Ints
+    moments: list[Moments]
+
+    @classmethod
+    def of(cls, words: NDArray[np.uint64], form: tuple[int, int]) -> Self:
+        """Return the totals in words, of a number of columns and classes; raise a `ValueError` if wrong."""
+        features, classes = form
+        if len(words) != count_words(form):
+            raise ValueError("the totals are of other columns or classes")
+        rows, units, *rest = from_words(words)
+        counts, numbers = rest[: classes + features], rest[classes + features :]
+        moments = [
+            Moments(numbers[i], (numbers[i + 1],), (numbers[i + 2],)) for i in range(0, 3 * features, 3)
+        ]
+        counts_of = np.array(counts, np.int64)
+        return cls(rows, units, counts_of[:classes], counts_of[classes:], moments)
+
+    def without(self, own: Statistics) -> Self:
+        """Return the totals of all other sites."""
+        pairs = zip(self.moments, own.moments(), strict=True)
+        rest = [
+            Moments(a.rows - b.rows, (a.sums[0] - b.sums[0],), (a.squares[0] - b.squares[0],))
+            for a, b in pairs
+        ]
+        missing, classes = self.missing - own.missing, self.classes - own.classes
+        return type(self)(self.rows - own.rows, self.units - own.units, classes, missing, rest)
+
+    def statistics(self, cell: int) -> Statistics:
+        """Return them as of one site with a smallest cell; raise a `ValueError` if they are of no rows."""
+        if not 0 < self.units <= self.rows or min(each.rows for each in self.moments) < 0:
+            raise ValueError("the totals are of no rows")
+        known, features = np.array([each.rows > 0 for each in self.moments], np.int64), len(self.moments)
+        columns = [np.nan_to_num(each) for each in vars(columns_of(self.moments)).values()]
+        none = np.zeros(features, np.int64), np.zeros(0), np.zeros((0, 0)), 0
+        return Statistics(self.rows, self.units, cell, self.classes, self.missing, known, *columns, *none)
+
+
+def count_words(form: tuple[int, int]) -> int:
+    """Return the number of words of the totals of so many columns and classes."""
+    features, classes = form
+    return LIMBS * (2 + classes + 4 * features)
