@@ -25,7 +25,7 @@ from fda_flower.errors import ConfigError, unknown
 from fda_flower.files import as_file_name
 from fda_flower.names.words import counted
 from fda_flower.runs.config import RunConfig
-from fda_flower.runs.methods import METHODS, method_names
+from fda_flower.runs.methods import METHODS, run_names
 from fda_flower.site import Asked, DifferentialPrivacy, PrivateSite, Site, SiteGate
 from fda_flower.site.words import told
 from fda_flower.supernode.resident import ResidentApp
@@ -110,6 +110,7 @@ def make_client_app(
         shared = None if site.is_site else data
         client = make_client(run, name, context.state, own, model_folder, shared, site.state_dir)
         client.hides = site.rules.hides_heads
+        client.min_cell, client.min_samples = site.rules.min_cell, site.rules.min_samples
         if private is not None and private.settings.of_patients:
             client.domain.check_patients()
         if site.is_site:
@@ -118,13 +119,13 @@ def make_client_app(
 
     def about(asked: Asked) -> Asked:
         run, name = at_node(run_of(asked.context), asked.site)
-        role = "target" if name == run.data.target_name else "source"
+        role = "target" if name == run.data.target_name and run.strategy.has_target else "source"
         secure = bool(dict(run.method_options).get("secure"))
         messages = () if run.entry.centralised else run.strategy.asked_of(role)
         return replace(asked, method=run.method, role=role, secure=secure, messages=messages)
 
     import_added()
-    return serve(client_fn, mods, [DifferentialPrivacy(site_of)], SiteGate(about, method_names()))
+    return serve(client_fn, mods, [DifferentialPrivacy(site_of)], SiteGate(about, run_names()))
 
 
 def check_site(config: RunConfig, domain: "Domain") -> None:
@@ -319,7 +320,7 @@ def _load_site(config: RunConfig, name: str, shared: "FederatedDataset | None", 
     classes = data.class_names if config.data.lists_classes else ()
     named = {"class-names": list(classes), "features": list(data.features)}
     about |= {key: names for key, names in named.items() if names}
-    is_target = name == data.target
+    is_target = name == data.target and config.entry.has_target
     training = config.target_training if is_target else config.source_training
     settings: dict[str, Any] = {"training": training, "seed": config.seed, "threads": config.threads}
     kind = TargetClient if is_target else SourceClient

@@ -21,6 +21,7 @@ from fda_flower.names.packages import require
 from fda_flower.records.folder import ANSWERS
 from fda_flower.records.record import COSTS, LAST, NOTHING_MORE, Record, Recording, without_model
 from fda_flower.reporting.summary import PARAMETERS, summarise_run, write_summary
+from fda_flower.runs.completion import has_rows
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.made_with import made_with
 from fda_flower.runs.methods import check_federated
@@ -180,7 +181,7 @@ def check_data(config: RunConfig) -> tuple[FederatedDataset, nn.Module]:
 def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None, has_backbone: bool) -> None:
     data = config.data
     sources = len(data.source_names)
-    facts = Facts(model, config.model, sources, unlabelled, config.task, has_backbone)
+    facts = Facts(model, config.model, sources, unlabelled, config.task, has_backbone, has_rows(config, data))
     check_needs(config.method, config.needs, facts)
     if config.privacy.of_patients and not NEEDS["frozen body"].is_met(facts):
         why = "but its noise is on the gradients of one linear layer, and the network trains something else"

@@ -110,7 +110,7 @@ def list_names(
     from fda_flower.engines import ENGINES
     from fda_flower.models import FORMS, MODELS
     from fda_flower.reporting.trackers import TRACKERS
-    from fda_flower.runs.methods import CENTRAL, FLOWER, METHODS, OF_FLOWER, PREFIX
+    from fda_flower.runs.methods import CENTRAL, FLOWER, METHODS, OF_FLOWER, PREFIX, SURVEYS
 
     kinds = {
         "Methods": {name: f"{method.label}: {method.summary}" for name, method in METHODS.items()},
@@ -120,6 +120,7 @@ def list_names(
         "Strategies of Flower (methods)": {
             f"{OF_FLOWER}{name}": method.summary for name, method in FLOWER.items()
         },
+        "Statistics (methods)": {name: f"{each.label}: {each.summary}" for name, each in SURVEYS.items()},
         "Data sets": {name: dataset.summary for name, dataset in DATASETS.items()},
         "Shifts": {name: summary(shift) for name, shift in SHIFTS.items()},
         "Partitions": {name: summary(partition) for name, partition in PARTITIONS.items()},

@@ -1,5 +1,6 @@
 """The command `fda data`, for the user's own data."""
 
+import logging
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -51,12 +52,8 @@ def check(
     The exit code is 1 if there is one.
     """
     from fda_flower.datasets import DataSpec
-    from fda_flower.errors import unknown
-    from fda_flower.own_data.check import OWN, find_dataset
 
-    dataset = known_name(settings.pop("dataset"), OWN) or find_dataset(folder)
-    if dataset not in OWN:
-        raise unknown("data set of one's own", dataset, OWN)
+    dataset = _own_dataset(settings.pop("dataset"), folder)
     settings |= {"dataset": dataset, "data_dir": str(folder)}
     settings["dataset_options"] = tuple(settings.get("dataset_options", {}).items())
     spec = DataSpec(**settings)
@@ -67,6 +64,17 @@ def check(
     )
     command = command_of(settings, spec, "Run it")
     out.result(result | {"command": command}, command)
+
+
+def _own_dataset(name: str, folder: Path) -> str:
+    """Return the data set of one's own in a folder, which may be named."""
+    from fda_flower.errors import unknown
+    from fda_flower.own_data.check import OWN, find_dataset
+
+    dataset = known_name(name, OWN) or find_dataset(folder)
+    if dataset not in OWN:
+        raise unknown("data set of one's own", dataset, OWN)
+    return dataset
 
 
 Sizes = Mapping[str, Mapping[str, int]]
@@ -181,6 +189,52 @@ def show_data(
         out.result(result, *refused, *([command] if command else []))
         raise typer.Exit(1)
     return result
+
+
+ALIKE = ("dataset", "dataset_options", "target", "model", "model_options")
+
+
+@app.command(epilog="Example: `fda data compare hospitals --dataset-option label=diagnosis`")
+@with_settings(ALIKE, dataset="", shown={"dataset": "found by the folder's content"})
+def compare(
+    settings: dict[str, Any],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="The folder with the data, as for `fda data check`.", show_default="the current one"
+        ),
+    ] = Path(),
+    output: Annotated[Path, typer.Option(help="Folder for describe.json and the picture.")] = Path(
+        "sites-alike"
+    ),
+) -> None:
+    """Compare the sites of your own data: who has what, and whether a column is in another unit.
+
+    The same as `fda run --method describe` between sites, on this machine.
+    """
+    from fda_flower.experiments import Execution, run_config
+    from fda_flower.names.options import EVERY_SITE
+    from fda_flower.records.alike import DESCRIBED
+    from fda_flower.reporting.alike import alike_notes, write_alike
+    from fda_flower.runs.config import RunConfig
+
+    dataset = _own_dataset(settings.pop("dataset"), folder)
+    settings["target"] = settings.get("target") or EVERY_SITE
+    config = RunConfig(**settings, dataset=dataset, data_dir=str(folder), method="describe")
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    described = run_config(config, Execution()).history[-1][DESCRIBED]
+    write_alike(output, described)
+    show_alike(described)
+    out.result({"folder": output, **described}, f"Written to {output}", *alike_notes(described))
+
+
+def show_alike(described: Mapping[str, Any]) -> None:
+    """Print who has what, and a sentence on each pair of sites."""
+    from fda_flower.reporting.alike import alike_lines, alike_table
+
+    out.table(alike_table(described), [*described["sites"]])
+    for line in alike_lines(described):
+        out.text(line)
 
 
 def show_domains(

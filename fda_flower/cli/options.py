@@ -18,7 +18,7 @@ from fda_flower.models import MODELS
 from fda_flower.models.devices import DEVICES
 from fda_flower.names.options import split_options, twice
 from fda_flower.reporting.trackers import TRACKERS
-from fda_flower.runs.methods import method_names
+from fda_flower.runs.methods import method_names, run_names
 from fda_flower.runs.settings import AUTO, SETTINGS, Setting, as_flower, as_stored
 
 Complete = Callable[[str], list[str]]
@@ -39,7 +39,7 @@ COMPLETED: dict[str, Complete] = {
     "dataset": among(DATASETS),
     "shift": among(SHIFTS),
     "partition": among(PARTITIONS),
-    "method": among((AUTO, *method_names())),
+    "method": among((AUTO, *run_names())),
     "model": among(MODELS),
     "device": among(DEVICES),
 }

@@ -10,6 +10,7 @@ import typer
 
 from fda_flower.cli.advice import advice
 from fda_flower.cli.cells import CellBar, end_with, read_seeds
+from fda_flower.cli.data import show_alike
 from fda_flower.cli.folders import folder_of, folder_of_run
 from fda_flower.cli.options import ConfigFile, Track, among, complete_methods, with_settings
 from fda_flower.cli.output import out, saying
@@ -102,7 +103,6 @@ def run(
     )
     from fda_flower.datasets.folders import logger
     from fda_flower.names.packages import require
-    from fda_flower.reporting import sites_in, sites_note, sites_table
     from fda_flower.reporting.words import cost_of_round, missing_replies
 
     require("matplotlib")  # for the picture at the end
@@ -137,6 +137,20 @@ def run(
             track=trackers,
         )
         result = run_config(wanted, how)
+    _show_sites(result, folder)
+    if faults := missing_replies(wanted, result.history):
+        out.warning(f"{faults} (see rounds.jsonl)", "Incomplete")
+    about, lines = {"folder": folder, "method": wanted.method, "seed": wanted.seed}, advice(result)
+    out.result(about | result.summary, *_conclusion(result, folder))
+    for line in lines:
+        out.text(line)
+
+
+def _show_sites(result: "RunResult", folder: Path) -> None:
+    """Print what a run says of its sites; draw its picture, unless it has a single round."""
+    from fda_flower.reporting import sites_in, sites_note, sites_table
+    from fda_flower.reporting.alike import described_in
+
     sites = any("with-others" in site for site in sites_in(result.history).values())
     if sites or len(result.history) > 1:
         from fda_flower.experiments.pages import draw  # loads matplotlib
@@ -145,12 +159,8 @@ def run(
     if sites:
         out.table(sites_table(result.history))
         out.text(sites_note(result.history))
-    if faults := missing_replies(wanted, result.history):
-        out.warning(f"{faults} (see rounds.jsonl)", "Incomplete")
-    about, lines = {"folder": folder, "method": wanted.method, "seed": wanted.seed}, advice(result)
-    out.result(about | result.summary, *_conclusion(result, folder))
-    for line in lines:
-        out.text(line)
+    if described := described_in(result.history):
+        show_alike(described)
 
 
 def _conclusion(result: "RunResult", folder: Path) -> list[str]:

@@ -37,6 +37,7 @@ from fda_flower.names.tasks import NUMBERS
 from fda_flower.prediction.passes import Passes, load_layers
 from fda_flower.prediction.predictors import Predictor, Single
 from fda_flower.prediction.sets import metrics_of_sets
+from fda_flower.site.config import MIN_CELL
 from fda_flower.site.noise import STEPS, PatientPrivacy, steps_record
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import freeze
@@ -81,6 +82,9 @@ class DomainClient(NumPyFace):
         Whether an answer tells nothing of a head that the client keeps, not even that it could not be fitted:
         whoever chooses the others' sums would find this site's own by trying. So at a site whose heads may
         not leave.
+    min_cell, min_samples : int
+        The site's rules of these names: what counts of patients are multiples of, and the least number of
+        them from which a mean may leave.
     """
 
     role: ClassVar[str]
@@ -95,6 +99,8 @@ class DomainClient(NumPyFace):
     own_folder: Path | None = None
     publish: Publish | None = None
     hides: bool = False
+    min_cell: int = MIN_CELL
+    min_samples: int = 0
 
     def __post_init__(self) -> None:
         self.private_state = PrivateState(RecordDict() if self.state is None else self.state, self.own_folder)

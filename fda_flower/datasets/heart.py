@@ -82,8 +82,9 @@ def _split(path: Path, seed: int | None) -> Split:
     first = {name: levels[0] for name, levels in words.items()}
     others = {name: levels[1:] for name, levels in words.items()}
     preparation = TablePreparation.fit(columns, train, others, baseline=first)
-    samples = Samples(preparation.apply(columns), labels)
-    return Split(samples.take(train), samples.take(test), 2, preparation=preparation)
+    samples = Samples(preparation.apply(columns), labels, values=preparation.values(columns))
+    features = preparation.features
+    return Split(samples.take(train), samples.take(test), 2, features=features, preparation=preparation)
 
 
 def _flamby(labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -322,6 +322,14 @@ class TablePreparation(Preparation):
         tokens = torch.from_numpy(tokens_of(cast(Sequence[str], raw[self.text])))
         return torch.cat([self._standardised(raw), tokens], dim=1) if self.columns else tokens.clone()
 
+    def values(self, raw: Mapping[str, Column]) -> Tensor | None:
+        """Return the features of rows without the text's as they are read, NaN for a missing value.
+
+        None without columns.
+        """
+        known = dict(self.categories)
+        return _features(raw, self.columns, known, torch.nan) if self.columns else None
+
     def _standardised(self, raw: Mapping[str, Column]) -> Tensor:
         rows = _features(raw, self.columns, dict(self.categories))
         if self.fill:
@@ -424,15 +432,19 @@ PREPARATIONS: dict[str, type[Preparation]] = {"table": TablePreparation, "images
 
 
 def _features(
-    raw: Mapping[str, Column], columns: Sequence[str], categories: Mapping[str, Sequence[str]]
+    raw: Mapping[str, Column],
+    columns: Sequence[str],
+    categories: Mapping[str, Sequence[str]],
+    lacking: float = 0.0,
 ) -> Tensor:
-    """Return the features before filling in and standardising, float64."""
+    """Return the features before filling in and standardising, float64; `lacking` is a missing category's."""
     features = []
     for name in columns:
         cells: Any = raw[name]
         if name in categories:
             cells, listed = (np.array(words, dtype=object) for words in (cells, categories[name]))
-            features.append(torch.from_numpy((cells[:, None] == listed).astype(np.float64)))
+            words = np.where((cells == "")[:, None], lacking, cells[:, None] == listed)
+            features.append(torch.from_numpy(words.astype(np.float64)))
         else:
             features.append(torch.as_tensor(cells, dtype=torch.float64)[:, None])
     return torch.cat(features, dim=1)

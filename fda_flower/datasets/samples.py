@@ -36,6 +36,9 @@ class Samples:
     outcomes : Outcomes, optional
         What happened to patients, from which `y` follows anew whenever some are selected, as each label
         depends on all of them.
+    values : Tensor, optional
+        The numbers of a table's columns as they were read, on the CPU: float64, shape ``(n, columns)``, NaN
+        where one is missing.
     """
 
     x: Tensor
@@ -44,6 +47,7 @@ class Samples:
     groups: Tensor | None = None
     what: Task | None = None
     outcomes: Outcomes | None = None
+    values: Tensor | None = None
 
     @classmethod
     def of_outcomes(cls, x: Tensor, outcomes: Outcomes, **fields: Any) -> "Samples":
@@ -72,9 +76,11 @@ class Samples:
         """Return the samples at positions, one tensor of positions, on any device, after the other."""
         indices = torch.cat(positions).to(self.y.device)
         groups = None if self.groups is None else self.groups[indices]
+        values = None if self.values is None else self.values[indices.cpu()]
         outcomes = None if self.outcomes is None else self.outcomes.take(indices.cpu().numpy())
         y = self.y[indices] if outcomes is None else _labels(outcomes, self.y.device)
-        return replace(self, x=self.x.index_select(0, indices), y=y, groups=groups, outcomes=outcomes)
+        x = self.x.index_select(0, indices)
+        return replace(self, x=x, y=y, groups=groups, outcomes=outcomes, values=values)
 
     def joined(self, others: "Samples") -> "Samples":
         """Return these samples followed by others of the same kind, with the noise of these.
@@ -85,12 +91,15 @@ class Samples:
             why = "some samples have groups, such as patients, and the others have none"
             raise ConfigError(why, thing="groups", remedy="give the groups of all, or of none")
         x = torch.cat([self.x, others.x]) if isinstance(self.x, Tensor) else self.x.joined(others.x)
-        both = [each for each in (self.groups, others.groups) if each is not None]
-        groups, y, outcomes = torch.cat(both) if both else None, torch.cat([self.y, others.y]), self.outcomes
+        groups, values = (
+            None if one is None or two is None else torch.cat([one, two])
+            for one, two in ((self.groups, others.groups), (self.values, others.values))
+        )
+        y, outcomes = torch.cat([self.y, others.y]), self.outcomes
         if outcomes is not None and others.outcomes is not None:
             outcomes = outcomes.joined(others.outcomes)
             y = _labels(outcomes, self.y.device)
-        return replace(self, x=x, y=y, groups=groups, outcomes=outcomes)
+        return replace(self, x=x, y=y, groups=groups, outcomes=outcomes, values=values)
 
     def digest(self) -> str:
         """Return a digest of all numbers, labels and groups; image files count by their names and sizes."""

@@ -352,12 +352,13 @@ def split_of(domain: str, survey: Survey[Rows], meaning: Meaning, seed: int, not
     fitted = TablePreparation.fit(rows.columns, train, survey.categories, meaning.missing, text=meaning.text)
     scale = (SCALE, SCALE) if survival else (meaning.label_mean, meaning.label_deviation)
     preparation = replace(fitted, label_mean=scale[0], label_deviation=scale[1])
-    x, groups = preparation.apply(rows.columns), numbered(rows.groups) if rows.groups else None
+    x, values = preparation.apply(rows.columns), preparation.values(rows.columns)
+    groups = numbered(rows.groups) if rows.groups else None
     if survival:
-        samples = Samples.of_outcomes(x, outcomes(numbers, meaning.horizons), groups=groups)
+        samples = Samples.of_outcomes(x, outcomes(numbers, meaning.horizons), groups=groups, values=values)
     else:
         labels = preparation.outputs(y) if meaning.task == "regression" else y
-        samples = Samples(x, labels, groups=groups, what=meaning.task)
+        samples = Samples(x, labels, groups=groups, what=meaning.task, values=values)
     return Split(
         samples.take(train),
         samples.take(test),

@@ -79,6 +79,9 @@ def judged_in(record: Mapping[str, Any]) -> str:
 LAST = 5
 """Number of final rounds that tables average over; each of them is evaluated."""
 
+DESCRIBED = "described"
+"""Entry of a record that says what sites have, without training; see `fda_flower.records.alike`."""
+
 NOT_EVALUATED = "target not evaluated"
 
 
@@ -166,6 +169,8 @@ def headline(record: Record, metric: str | None = None) -> str:
     >>> headline({"accuracy": 0.734, "sites": {"a": {"with-others": 0.734}}})
     'mean accuracy 73.4%'
     """
+    if DESCRIBED in record:
+        return "nobody trains"
     target, server = _of_target(record, metric), _listed(record.get("server", {}))
     if not server:
         return target

@@ -13,6 +13,7 @@ from fda_flower.metrics import CONFIDENCE, METRICS, UNITS
 from fda_flower.names.words import counted, of_units
 from fda_flower.records.parts import describe_parts
 from fda_flower.records.record import TEST_EXAMPLES, Record
+from fda_flower.reporting.alike import Described, alike_lines, alike_notes, alike_table, described_in
 from fda_flower.reporting.results import RecordedRun
 from fda_flower.reporting.run_tables import settings_table, sizes_table, sources_in
 from fda_flower.reporting.summary import (
@@ -73,6 +74,7 @@ def card_parts(run: RecordedRun, model: Model) -> list[Part]:
     sections: dict[str, list[Part]] = {
         "The model": _model(run, model),
         "Data": _data(run),
+        **({"Who has what": _alike(described)} if (described := described_in(run.history)) else {}),
         "Results": _results(run, model),
         "Who took part": _took_part(run),
         "What left each site": _left(run, model.sent),
@@ -228,6 +230,11 @@ def _results(run: RecordedRun, model: Model) -> list[Part]:
         ]
         parts.append(Table(header, rows))
     return parts
+
+
+def _alike(described: Described) -> list[Part]:
+    lines = [*alike_lines(described), *alike_notes(described)]
+    return [alike_table(described), *map(escaped, lines)]
 
 
 def _took_part(run: RecordedRun) -> list[Part]:

@@ -350,3 +350,33 @@ def plot_sites(history: Sequence[Record], about: str = "") -> Figure:
     add_legend(figure, [axis])
     add_about(figure, about)
     return figure
+
+
+FARTHEST = 3.0
+"""Distance from which the colour is the darkest."""
+
+
+def plot_alike(described: Mapping[str, Any]) -> Figure:
+    """Plot the distance of each column between two sites, in deviations; grey where one says none."""
+    pairs = described["pairs"]
+    columns = [*described["all"]] or ["features"]
+    values = np.array([_distances(pair, columns) for pair in pairs], np.float64).reshape(
+        len(pairs), len(columns)
+    )
+    height = 1.6 + TEXT_LINE * (max(len(pairs), 1) + 0.35 * max(map(len, columns)))
+    figure = Figure(figsize=(PAGE, height), layout="constrained")
+    axis = figure.subplots()
+    axis.set_facecolor("0.8")
+    image = axis.imshow(np.ma.masked_invalid(values), vmin=0, vmax=FARTHEST, cmap="Blues", aspect="auto")
+    axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=SIZE)
+    axis.set_yticks(range(len(pairs)), [" / ".join(pair["sites"]) for pair in pairs], fontsize=SIZE)
+    what = "Distance of means, in deviations" if described["all"] else "Fréchet distance by feature"
+    figure.colorbar(image, ax=axis, extend="max").set_label(what, fontsize=SIZE)
+    return figure
+
+
+def _distances(pair: Mapping[str, Any], columns: Sequence[str]) -> list[float]:
+    if not pair["distances"]:
+        frechet = pair.get("frechet")
+        return [np.nan if frechet is None else float(np.sqrt(frechet))]
+    return [np.nan if (far := pair["distances"].get(name)) is None else far for name in columns]

@@ -18,10 +18,10 @@ from fda_flower.metrics import (
 )
 from fda_flower.models.tokens import describe_cut
 from fda_flower.names.words import counted, of_units
-from fda_flower.records.record import DRAWN, Record, has_stopped
+from fda_flower.records.record import DESCRIBED, DRAWN, Record, has_stopped
 from fda_flower.reporting.summary import ACCURACY, FAIR, Sampling, is_uneven
 from fda_flower.runs.config import RunConfig
-from fda_flower.runs.methods import METHODS
+from fda_flower.runs.methods import METHODS, SURVEYS
 
 if TYPE_CHECKING:
     from fda_flower.datasets import FederatedDataset, Samples
@@ -44,11 +44,16 @@ def overview(config: RunConfig, data: "FederatedDataset", parameters: int, batch
     if config.trained.what != "all":
         sent = f"{4 * parameters / 1000:,.0f} kB"
         moves = f"trains and sends {moves}, {sent} (--train {config.trained})"
+    network = f"Network: {config.model}, {moves}"
     return [
         *_domains(config, data),
         _labels(config, data),
         *_texts(config, data),
-        f"Network: {config.model}, {moves}, for {_inputs(config, data)} (another: --model NAME)",
+        *(
+            []
+            if config.method in SURVEYS
+            else [f"{network}, for {_inputs(config, data)} (another: --model NAME)"]
+        ),
         *([STATISTICS] if batch_norms and config.buffers == "mean" and not config.entry.centralised else []),
     ]
 
@@ -338,6 +343,8 @@ def describe_sets(metrics: Mapping[str, float], samples: int, units: int | None 
 
 def outcome(config: RunConfig, history: Sequence[Record], summary: Mapping[str, Any]) -> str:
     """Return a run's metrics as text."""
+    if history and (described := history[-1].get(DESCRIBED)):
+        return f"{counted(len(described['sites']), 'site')} said what they have"
     metric = METRICS[summary.get("metric", config.headline)]
     text = f"{metric.title} {_shown(summary, metric)}"
     if "average" in summary:

@@ -26,6 +26,7 @@ from fda_flower.models.parts import batch_norms, count_trained
 from fda_flower.records.folder import SAMPLES, RunFolder
 from fda_flower.records.record import COSTS, VALIDATION, Record, Recording, curve, without_model
 from fda_flower.references.central import run_central
+from fda_flower.reporting.alike import described_in, write_alike
 from fda_flower.reporting.summary import PARAMETERS, summarise_run, write_summary
 from fda_flower.reporting.trackers import TrackedRun, Tracking, check_trackers
 from fda_flower.reporting.words import overview
@@ -390,6 +391,7 @@ def run_config(config: RunConfig, how: Execution = HERE) -> RunResult:
         summary.pop(PARAMETERS, None)  # without it, no run is complete
     if path is not None:
         write_summary(path, config, summary)
+        write_alike(path, described_in(history))
     if failure is not None:
         raise failure
     return RunResult(config, history, summary, model, path)

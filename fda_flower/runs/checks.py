@@ -21,7 +21,7 @@ from fda_flower.runs.completion import (
     trained_part,
     typed_options,
 )
-from fda_flower.runs.methods import METHODS, Method
+from fda_flower.runs.methods import METHODS, SURVEYS, Method
 from fda_flower.runs.request import Request
 from fda_flower.runs.settings import AUTO
 from fda_flower.strategies.settings import StrategySettings
@@ -84,6 +84,9 @@ def _check_privacy(run: Request, method: Method, data: DataSpec) -> None:
     """Raise a `ConfigError` if a method cannot have a run's noise."""
     if run.privacy.of_patients:
         _check_patients(run, method, data)
+    if run.privacy.on and run.method in SURVEYS:
+        why = f"but '{run.method}' sends statistics, which have no noise"
+        raise invalid("dp-clip", run.dp_clip, "leave it out", why)
     if run.privacy.on and method.centralised:
         why = f"but '{run.method}' has all data in one place: no client sends anything, leave it out"
         raise ConfigError(f"dp-clip is {run.dp_clip:g}, {why}", thing="dp-clip", value=run.dp_clip)

@@ -177,6 +177,17 @@ def starts_pretrained(run: Request) -> bool:
     return is_pretrained(run.model, dict(run.model_options))
 
 
+def has_rows(run: Request, data: DataSpec) -> bool:
+    """Return whether a complete run's samples are rows of numbers: a table's, or pretrained features.
+
+    Random filters are not pretrained, and texts are no numbers.
+    """
+    fits = MODELS[data.fitting_model]
+    parts = [MODELS[part] for part in run.model.split(AND) if part in MODELS]
+    learnt = any(part.package and not part.reads_text for part in parts)
+    return (fits.rows and not fits.reads_text) or learnt or bool(dict(run.model_options).get("weights"))
+
+
 def trained_part(run: Request, method: Method) -> Train:
     """Return the part of a run's network that a method trains."""
     if method.train is not None:
@@ -209,6 +220,8 @@ def strategy_options(run: Request, method: Method, data: DataSpec) -> dict[str, 
         options["beta"] = dict(zip(data.source_names, run.beta, strict=True))
     elif run.beta is not None:
         options["beta"] = run.beta
+    if not method.has_target and not data.every_site:
+        options["target"] = data.target_name  # for what it says; no node has another role
     return options | common_settings(run)
 
 

@@ -62,6 +62,11 @@ class Method:
     centralised: bool = False
 
     @property
+    def has_target(self) -> bool:
+        """Whether one node is the target; see `MethodHooks.has_target`."""
+        return self.centralised or self.strategy_class.has_target
+
+    @property
     def title(self) -> str:
         """Its label, with a mark if it is a centralised reference."""
         return f"{self.label} (centralised)" if self.centralised else self.label
@@ -269,6 +274,19 @@ FLOWER: Mapping[str, Method] = {
 }
 """Flower's strategies by name without `OF_FLOWER`; they treat the target like any client."""
 
+SURVEYS: Mapping[str, Method] = {
+    "describe": _ours(
+        "Describe",
+        "no training: what sites say of their rows, and whether they are alike",
+        "describe:Describe",
+        needs=("rows",),
+        train="linear",
+        every_site="fda_flower.strategies.describe:Describe",
+        rounds=1,
+    )
+}
+"""What can be run like a method, and makes no model."""
+
 FAMILIES: Mapping[str, Mapping[str, Method]] = {"": METHODS, PREFIX: CENTRAL, OF_FLOWER: FLOWER}
 """All tables of methods, by the prefix of their names."""
 
@@ -278,13 +296,20 @@ def method_names() -> list[str]:
     return [f"{prefix}{name}" for prefix, family in FAMILIES.items() for name in family]
 
 
+def run_names() -> list[str]:
+    """Return the names of all that can be run: methods and `SURVEYS`."""
+    return [*method_names(), *SURVEYS]
+
+
 def find_method(name: str) -> Method:
-    """Return a method by name, from any of `FAMILIES`; raise a `ConfigError` if there is none."""
+    """Return a method by name, of `SURVEYS` or any of `FAMILIES`; raise a `ConfigError` if there is none."""
+    if name in SURVEYS:
+        return SURVEYS[name]
     for prefix, family in FAMILIES.items():
         own = name.removeprefix(prefix)
         if name.startswith(prefix) and own in family:
             return family[own]
-    raise unknown("method", name, method_names())
+    raise unknown("method", name, run_names())
 
 
 def messages_of(name: str, role: str, **options: Any) -> frozenset[str]:

@@ -15,7 +15,8 @@ class Facts:
     """The facts about a run that are known before training.
 
     `unlabelled` is None if the target does not report it. `has_backbone` is true if a frozen backbone, which
-    is not part of `model`, computes features first.
+    is not part of `model`, computes features first. `has_rows` is true if samples are rows of a table, or
+    features of a pretrained network for images.
     """
 
     model: nn.Module
@@ -24,6 +25,7 @@ class Facts:
     unlabelled: int | None
     task: Task
     has_backbone: bool = False
+    has_rows: bool = True
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,12 @@ NEEDS: dict[str, Need] = {
         "classes",
         lambda facts: facts.task == "classes",
         "this data set has none: choose another data set",
+    ),
+    "rows": Need(
+        "a table without texts, or images with a pretrained network",
+        lambda facts: facts.has_rows,
+        "the samples are neither: for images choose a pretrained network, whose features are compared, such "
+        "as --model efficientnet-lite0",
     ),
     "two sources": Need(
         "at least two sources", lambda facts: facts.sources > 1, "there is {sources}: add a source"

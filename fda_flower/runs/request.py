@@ -23,7 +23,7 @@ from fda_flower.names.options import (
     split_options,
 )
 from fda_flower.names.registry import known_name
-from fda_flower.runs.methods import method_names
+from fda_flower.runs.methods import run_names
 from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS, OptionPairs, RunSettings, as_flower
 from fda_flower.site.config import PrivacySettings
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fda_flower.site import Site
 
 NAMED: Mapping[str, Callable[[], Iterable[str]]] = {
-    "method": lambda: (AUTO, *method_names()),
+    "method": lambda: (AUTO, *run_names()),
     "dataset": lambda: DATASETS,
     "shift": lambda: SHIFTS,
     "partition": lambda: PARTITIONS,

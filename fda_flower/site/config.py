@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
 RULES = (
     *("apps", "allow-methods", "allow-questions", "allow-batch-updates", "allow-records"),
-    *("allow-models", "require-secure", "secure-with", "min-samples", "min-per-class", "max-epsilon"),
+    *("allow-models", "require-secure", "secure-with", "min-samples", "min-per-class"),
+    *("min-cell", "max-epsilon"),
 )
 """Entries of a node configuration that are rules; the last one belongs to `PrivacySettings`."""
+
+MIN_CELL = 5
+"""What counts of patients are multiples of, where a site says nothing else."""
 
 OWN = ("domain", "role", "data-dir", "state-dir", "secure-key", "resident")
 """Entries that describe the node."""

@@ -107,7 +107,7 @@ def _signed(asked: Asked, reply: Message) -> Message:
     Behind the gate of a SuperNode nothing is signed here: the gate does it.
     """
     site = asked.site
-    if asked.message.metadata.message_type != MaskSums.message_type() or site.gated or site.domain is None:
+    if not MaskSums.among([asked.message.metadata.message_type]) or site.gated or site.domain is None:
         return reply
     try:
         if (identity := identity_of(site)) is not None:

@@ -13,7 +13,7 @@ from fda_flower.errors import ConfigError, check_choice, invalid, own_files, unk
 from fda_flower.files import as_file_name
 from fda_flower.names.options import read_options
 from fda_flower.site.batches import LEVELS
-from fda_flower.site.config import LEDGER, PrivacySettings, check_entries, is_rule
+from fda_flower.site.config import LEDGER, MIN_CELL, PrivacySettings, check_entries, is_rule
 from fda_flower.site.records import ALLOW_RECORDS, RecordRule
 from fda_flower.site.rules import Rules
 from fda_flower.site.secure_with import SECURE_KEY, SECURE_WITH, read_secure_with
@@ -214,6 +214,9 @@ def _read_rules(node: Mapping[str, Any]) -> Rules:
     if not all(methods):
         raise unknown("method", "", ["all"])
     samples, per_class = (_count(node, rule) for rule in ("min-samples", "min-per-class"))
+    cell = _count(node, "min-cell", MIN_CELL)
+    if cell < 1:
+        raise invalid("min-cell", cell, "give 1 for exact counts, or more, such as 5")
     secure = node.get("require-secure", _is_site(node))
     if not isinstance(secure, bool):
         raise invalid("require-secure", secure, "give true or false")
@@ -235,6 +238,7 @@ def _read_rules(node: Mapping[str, Any]) -> Rules:
         secure_with=read_secure_with(_text(node, SECURE_WITH), secure, _text(node, "domain")),
         allow_models=models,
         privacy=privacy,
+        min_cell=cell,
     )
 
 
@@ -271,8 +275,8 @@ def _digests(node: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(digests)
 
 
-def _count(node: Mapping[str, Any], rule: str) -> int:
-    samples = str(node.get(rule, 0)).strip()
+def _count(node: Mapping[str, Any], rule: str, usual: int = 0) -> int:
+    samples = str(node.get(rule, usual)).strip()
     if not (samples.isascii() and samples.isdecimal()):
         raise invalid(rule, node[rule], "give a number of samples, 0 or more")
     return int(samples)

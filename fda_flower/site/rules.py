@@ -13,7 +13,7 @@ from fda_flower.aggregation.sums import counts_of_classes
 from fda_flower.errors import unknown
 from fda_flower.site.asked import Asked, announced, values_in
 from fda_flower.site.batches import LEVELS, level_in, refuses_sketch, wanted_level
-from fda_flower.site.config import PrivacySettings
+from fda_flower.site.config import MIN_CELL, PrivacySettings
 from fda_flower.site.records import (
     ALLOW_RECORDS,
     Kind,
@@ -77,6 +77,9 @@ class Rules:
         its SuperNode's key, which has signed them; empty for ``any``, where the server names them. Without it
         no sums leave in a mask while `require_secure` holds. The site's own keys are signed by
         ``secure-key``; see `fda_flower.site.secure_with`.
+    min_cell : int
+        ``min-cell``: what each count of samples or patients in an array that leaves is a multiple of, so that
+        no small count can be read off; 1 for exact counts.
     apps : tuple of str
         ``apps``: the apps that may start, by the SHA-256 of their bundles, such as ``sha256:5d41...``. Only
         ``fda-supernode`` can hold this rule: under another SuperNode the site refuses all messages.
@@ -103,6 +106,7 @@ class Rules:
     secure_with: Fingerprints | None = None
     allow_models: tuple[str, ...] | None = None
     privacy: PrivacySettings | None = None
+    min_cell: int = MIN_CELL
 
     @property
     def has_noise(self) -> bool:
@@ -151,7 +155,7 @@ class Rules:
         return self._in_the_open(held & released)
 
     def _with_strangers(self, asked: Asked) -> str | None:
-        masks = MaskSums.message_type() in asked.asks
+        masks = MaskSums.among(asked.asks)
         if not masks and announced(asked) != protocol.MASKED_SUMS:
             return None
         if self.secure_with is None:
@@ -256,11 +260,23 @@ class Rules:
             return f"{reason} (the site's min-samples)"
         if protocol.SUMS in reply and (reason := self._rare_class(asked, reply.array_records[protocol.SUMS])):
             return f"{reason} (the site's min-per-class)"
+        if self._small_cell(asked, reply):
+            return f"a count is no multiple of {self.min_cell} (the site's min-cell)"
         if not (held := self.held(asked)):
             return None
         kind, answers = asked.message.metadata.message_type, _answers_in(reply)
         kinds: set[Kind] = {release_of(kind, *each) for each in answers}
         return self._in_the_open(held & (kinds | ({Release.SUMS} if protocol.SUMS in reply else set())))
+
+    def _small_cell(self, asked: Asked, reply: RecordDict) -> bool:
+        """Return whether an array of counts in a reply has one that the site does not let out."""
+        kind = asked.message.metadata.message_type
+        for name, record in reply.items():
+            if isinstance(record, ArrayRecord) and release_of(kind, name) == Release.COUNTS:
+                for counts in map(values_in, record.values()):
+                    if counts is None or (counts % self.min_cell != 0).any():
+                        return True
+        return False
 
     def withhold(self, asked: Asked, reply: RecordDict) -> list[str]:
         """Remove from a reply the fields of an answer that may stay away and that the site holds.

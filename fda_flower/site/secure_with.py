@@ -94,7 +94,7 @@ def refuses_sum(site: "Site", listed: Fingerprints) -> str | None:
 def refuses_keys(message: Message, run: int, own: str | None, listed: Fingerprints) -> str | None:
     """Return why a site does not mask its sums for the sources whose keys a message has; None if it does."""
     try:
-        question = MaskSums.read(message.content)
+        question = MaskSums.sent_in(message)
     except ConfigError as error:
         return str(error)
     if question.stage != wire.SHARES or not listed:
@@ -117,7 +117,7 @@ def refuses_keys(message: Message, run: int, own: str | None, listed: Fingerprin
 def sign_keys(message: Message, run: int, own: str, identity: Identity, reply: RecordDict) -> None:
     """Add a node's signature to the keys in its answer, if it is one, in place."""
     record = reply.get(ENTRIES)
-    if MaskSums.read(message.content).stage != wire.KEYS or not isinstance(record, ArrayRecord):
+    if MaskSums.sent_in(message).stage != wire.KEYS or not isinstance(record, ArrayRecord):
         return
     keys = wire.to_bytes(to_layers(record))
     if {wire.SHARING, wire.MASKING} <= keys.keys():

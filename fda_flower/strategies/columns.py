@@ -118,9 +118,10 @@ def _described(round: Round, nodes: Iterable[Node]) -> Iterator[tuple[Node, Mess
 
 def _masked(round: Round, nodes: Sequence[Node], features: int) -> tuple[Columns, dict[str, str]]:
     """Return the columns of masked sums, and the sources that are not in them."""
-    keys = TrainRequest(round.arrays, round.config, question=MaskSums(stage=KEYS, over="columns"))
+    question = MaskSums(stage=KEYS, over="columns")
+    keys = TrainRequest(round.arrays, round.config, question=question)
     _, replied = round.exchange(dict.fromkeys(nodes, keys))
-    secure = SecureSum(round, count_words(features), over="columns", limbs=LIMBS)
+    secure = SecureSum(round, count_words(features), question=question, limbs=LIMBS)
     words, updates = secure.total(replied)
     with readable():
         total = Moments.from_words(words)

@@ -6,6 +6,7 @@ from fda_flower.aggregation import Sums
 from fda_flower.strategies.ridge_sums import OpenSums, asks_centred
 from fda_flower.strategies.secure_sums import SecureSum
 from fda_flower.wire import secure_sums as wire
+from fda_flower.wire.asked.secure_sums import MaskSums
 
 
 class MaskedSums(OpenSums):
@@ -14,7 +15,8 @@ class MaskedSums(OpenSums):
     def total(self) -> tuple[list[Sums], list[str]]:
         """Request masked sums; return their total over each kind of rows, and the domains in it."""
         sizes = [len(self.kind.zero(*form).vector) for form in self.forms]
-        secure = SecureSum(self.round, sum(sizes), self.least, centred=asks_centred(self.round.nodes))
+        question = MaskSums(stage=wire.KEYS, centred=asks_centred(self.round.nodes))
+        secure = SecureSum(self.round, sum(sizes), self.least, question)
         words, updates = secure.total(self.sources)
         parts = np.split(wire.decode(words), np.cumsum(sizes)[:-1])
         totals = [self.kind.from_vector(part, *form) for part, form in zip(parts, self.forms, strict=True)]

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, islice
-from typing import Literal
 
 import numpy as np
 
@@ -21,6 +20,9 @@ from fda_flower.wire.protocol import TrainRequest
 TRIES, LONGEST = 200, 1000
 """Largest number of share sets tried if some are forged; largest size of encrypted shares."""
 
+FIRST = MaskSums(stage=wire.KEYS)
+"""The question of a sum over rows of features, in its first stage."""
+
 Check = Callable[[str, wire.Bytes], None]
 """Raises a `ValueError` if a source's entries are unusable; receives its domain and the entries."""
 
@@ -28,8 +30,7 @@ Check = Callable[[str, wire.Bytes], None]
 class SecureSum:
     """The secure sum of a round: `size` words from each of at least `fewest` sources; see `total`.
 
-    The sums are `over` columns or not, and `centred` or not, as in `MaskSums`, with `limbs` words for each
-    number.
+    Its messages ask the `question`, with the stage's entries, and `limbs` words are for each number.
     """
 
     def __init__(
@@ -37,11 +38,10 @@ class SecureSum:
         round: Round,
         size: int,
         fewest: int = 2,
-        over: Literal["columns"] | None = None,
+        question: MaskSums = FIRST,
         limbs: int = 1,
-        centred: bool | None = None,
     ) -> None:
-        self.round, self.size, self.over, self.limbs, self.centred = round, size, over, limbs, centred
+        self.round, self.size, self.question, self.limbs = round, size, question, limbs
         self.nodes = {node.domain: node for node in round.sources}
         self.least = max(wire.FEWEST, fewest)
 
@@ -65,18 +65,18 @@ class SecureSum:
         keys = self._checked(wire.KEYS, sources, partial(_check_keys, counts, self.round))
         self.least = max(wire.threshold(len(keys)), self.least)
         pairs = wire.from_bytes({name: wire.joined_keys(pair) for name, pair in keys.items()})
-        replies = self._ask({name: MaskSums(stage=wire.SHARES, entries=pairs) for name in keys})
+        replies = self._ask({name: self._stage(wire.SHARES, entries=pairs) for name in keys})
         shared = self._checked(wire.SHARES, replies, partial(_check_shares, set(keys)))
         updates = self._ask(
-            {name: MaskSums(stage=wire.MASKED, entries=_passed_on(shared, name)) for name in shared}
+            {name: self._stage(wire.MASKED, entries=_passed_on(shared, name)) for name in shared}
         )
         masked = self._checked(wire.MASKED, updates, self._check_masked)
         for name in self.round.record["sources"].keys() - masked.keys():
             del self.round.record["sources"][name]
-        replies = self._ask(dict.fromkeys(masked, MaskSums(stage=wire.CONFIRM, active=tuple(masked))))
+        replies = self._ask(dict.fromkeys(masked, self._stage(wire.CONFIRM, active=tuple(masked))))
         confirmed = self._checked(wire.CONFIRM, replies, partial(_check_confirmed, set(masked)))
         replies = self._ask(
-            {name: MaskSums(stage=wire.UNMASK, entries=_confirmations(confirmed, name)) for name in confirmed}
+            {name: self._stage(wire.UNMASK, entries=_confirmations(confirmed, name)) for name in confirmed}
         )
         held = self._checked(wire.UNMASK, replies, partial(_check_revealed, set(shared)))
         total = np.zeros(self.size, np.uint64)
@@ -92,12 +92,14 @@ class SecureSum:
             total = wire.added(total, masks, self.limbs)
         return total, {name: updates[name] for name in masked}
 
+    def _stage(
+        self, stage: wire.Stage, entries: Layers | None = None, active: tuple[str, ...] = ()
+    ) -> MaskSums:
+        return replace(self.question, stage=stage, entries=entries, active=active)
+
     def _ask(self, questions: Mapping[str, MaskSums]) -> Sources:
         plain = TrainRequest(self.round.arrays, self.round.config)
-        requests = {
-            self.nodes[name]: replace(plain, question=replace(each, over=self.over, centred=self.centred))
-            for name, each in questions.items()
-        }
+        requests = {self.nodes[name]: replace(plain, question=each) for name, each in questions.items()}
         return self.round.exchange(requests)[1]
 
     def _checked(self, stage: str, replies: Sources, check: Check) -> dict[str, wire.Bytes]:

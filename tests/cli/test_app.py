@@ -29,7 +29,7 @@ from fda_flower.experiments.comparison import USUAL, _config
 from fda_flower.models import FORMS, MODELS
 from fda_flower.records.record import COSTS
 from fda_flower.reporting import Design, Results
-from fda_flower.runs.methods import METHODS, method_names
+from fda_flower.runs.methods import METHODS, run_names
 from fda_flower.runs.settings import SETTINGS
 
 SMALL = ["--model", "mlp", "--rounds", "2", "--target-samples", "16", "--device", "cpu"]
@@ -123,8 +123,8 @@ def test_list_names_every_entry_of_every_registry(fda):
 
 def test_list_shows_one_kind_alone_by_whatever_name_or_refuses_it(fda):
     kinds: dict[str, Any] = {
-        "methods": method_names(),
-        "Method": method_names(),
+        "methods": run_names(),
+        "Method": run_names(),
         "networks": [*MODELS, *FORMS],
     }
     kinds |= dict.fromkeys(("data sets", "datasets", "data_set"), DATASETS)

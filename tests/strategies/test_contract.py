@@ -18,7 +18,7 @@ from whole_runs import untimed
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe
 from fda_flower.names.registry import resolve
-from fda_flower.runs.methods import METHODS, find_method, messages_of, method_names, of_every_site
+from fda_flower.runs.methods import METHODS, find_method, messages_of, of_every_site, run_names
 from fda_flower.strategies import (
     APFL,
     IRM,
@@ -530,7 +530,7 @@ def test_an_option_that_cannot_work_is_refused(kind, option, value):
 
 def test_every_question_of_this_package_is_one_of_a_method():
     ours = {question for question in QUESTIONS.values() if question.__module__.startswith(asked.__name__)}
-    methods = [find_method(name) for name in method_names()]
+    methods = [find_method(name) for name in run_names()]
     forms = [form for each in methods for form in (each.strategy, each.every_site) if form is not None]
     of_methods = {each for form in forms for each in getattr(resolve(form), "questions", ())}
     assert ours == {DescribeColumns, *of_methods}

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from fda_flower.metrics import METRICS, Metric
 from fda_flower.names.words import counted
 from fda_flower.records.record import Record
+from fda_flower.reporting.alike import alike_lines, alike_notes, alike_table, described_in
 from fda_flower.reporting.figures import Ends, are_single, styles_of
 from fda_flower.reporting.html import charts
 from fda_flower.reporting.html.page import Chart, Code, Page, Section
@@ -19,6 +20,7 @@ from fda_flower.reporting.plots import (
     WEIGHT,
     baseline_line,
     member_weights,
+    plot_alike,
     plot_sites,
     weights,
     with_deviation,
@@ -59,6 +61,7 @@ def run_page(run: RecordedRun, title: str, card: Sequence[Part] = (), conclusion
     judged = map(escaped, [*conclusion, *judge(summary), *describe_theory(summary)])
     sections = [
         Section("Results", [_headlines(run), *judged, *_figures(history, run.metric)]),
+        Section("Who has what", _alike(history)),
         Section("What the others bring to each site", _sites(history)),
         Section("Weights of the sources", _trust(history)),
         Section("Members of the mixture", _members(history)),
@@ -183,6 +186,14 @@ def _sites(history: Sequence[Record]) -> list[Chart | Table | str]:
         return []
     figure = plot_sites(history)
     return [Chart({"sites": figure}), replace(sites_table(history), title=""), escaped(sites_note(history))]
+
+
+def _alike(history: Sequence[Record]) -> list[Chart | Table | str]:
+    """Return what sites say of their rows, and sentences on how alike they are."""
+    if not (described := described_in(history)):
+        return []
+    lines = [*alike_lines(described), *alike_notes(described)]
+    return [Chart({"sites": plot_alike(described)}), alike_table(described), *map(escaped, lines)]
 
 
 def _members(history: Sequence[Record]) -> list[Chart | Table]:

@@ -2,6 +2,7 @@
 
 from fda_flower.wire.asked import (
     columns,
+    describe,
     features,
     generalisation,
     kd3a,
@@ -13,6 +14,17 @@ from fda_flower.wire.asked import (
 )
 from fda_flower.wire.questions import QUESTIONS
 
-FAMILIES = (columns, features, generalisation, kd3a, mixture, personal, personal_layers, ridge, secure_sums)
+FAMILIES = (
+    columns,
+    describe,
+    features,
+    generalisation,
+    kd3a,
+    mixture,
+    personal,
+    personal_layers,
+    ridge,
+    secure_sums,
+)
 
 __all__ = ["FAMILIES", "QUESTIONS"]

@@ -1,9 +1,12 @@
 """The question of masked sums; see `fda_flower.wire.secure_sums`."""
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
+from flwr.app import Message
+
 from fda_flower.aggregation import Layers
-from fda_flower.wire.questions import Answer, Question
+from fda_flower.wire.questions import QUESTIONS, Answer, Question
 from fda_flower.wire.releases import Release
 from fda_flower.wire.secure_sums import Stage
 
@@ -33,3 +36,14 @@ class MaskSums(Question):
     active: tuple[str, ...] = ()
     over: Literal["columns"] | None = None
     centred: bool | None = None
+
+    @staticmethod
+    def among(messages: Iterable[str]) -> bool:
+        """Return whether a message of some types asks for a stage of masked sums."""
+        return any(issubclass(QUESTIONS.get(each, Question), MaskSums) for each in messages)
+
+    @classmethod
+    def sent_in(cls, message: Message) -> "MaskSums":
+        """Return the question of a message; raise a `ConfigError` if it holds none, or not whole."""
+        kind = QUESTIONS.get(message.metadata.message_type, cls)
+        return (kind if issubclass(kind, cls) else cls).read(message.content)
