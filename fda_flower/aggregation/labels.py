@@ -12,6 +12,11 @@ TO_LOGITS = 2.0
 """``2 F`` is the logit of a label whose output is ``F``, since ``F`` and ``−F`` are two classes' outputs."""
 
 
+def factor_for(several: bool) -> float:
+    """Return what turns outputs times their temperature into a network's: logits, if labels are `several`."""
+    return TO_LOGITS if several else 1.0
+
+
 def targets_of_labels(labels: NDArray[Any]) -> Array:
     """Return ``Y`` of several labels, 0 or 1: ``y − 1/2``, shape ``(n, L)``.
 

@@ -156,6 +156,20 @@ class RidgeFit:
 
         return without
 
+    def levels(self, rows: Array, units: Units) -> Array:
+        """Return the change of the mean output for `rows` without the unit of each labelled one, ``(n, C)``.
+
+        Without a sample that has a label a head's outputs are lower, without one that has it not they are
+        higher. So outputs of heads that each lack another unit rank worse than those of any one of them,
+        unless their levels are taken out (Airola et al., An experimental comparison of cross-validation
+        techniques for estimating the area under the ROC curve, Computational Statistics & Data Analysis 55,
+        2011).
+        """
+        lost, levels = self.lost(rows.mean(axis=0, keepdims=True)), np.empty_like(self.targets)
+        for members in units.members:
+            levels[members] = -lost(members)
+        return levels
+
     def _of(self, path: str) -> list[tuple[float, Head]]:
         pairs = zip(self.weights.tolist(), self.heads, strict=True)
         return [(weight, head) for weight, head in pairs if head.path == path]

@@ -171,6 +171,8 @@ class KindsFit:
         ``b``, the weight of the second fit, from 0 to 1; None without one.
     usual : float
         The usual temperature of these outputs.
+    factors : array, optional
+        By which the heads of the first fits are multiplied in `heads`. Default: 1.
     """
 
     heads: list[Array]
@@ -179,6 +181,17 @@ class KindsFit:
     shares: Array
     unlabelled: float | None = None
     usual: float = SCALED
+    factors: Array | None = None
+
+    def ranked(self, kinds: Sequence[Kind], units: Units) -> Array:
+        """Return `held_out` without the levels of the heads that lack a unit; see `RidgeFit.levels`.
+
+        There must be no second fit.
+        """
+        factors = np.ones(len(kinds)) if self.factors is None else self.factors
+        triples = zip(factors.tolist(), self.fits, kinds, strict=True)
+        levels = [factor * fit.levels(kind.rows, units) for factor, fit, kind in triples]
+        return np.asarray(self.held_out - np.sum(levels, axis=0))
 
 
 def fit_kinds(
@@ -221,7 +234,7 @@ def fit_kinds(
         return _Second(kinds, targets, labels, fits, first, units, rest).mixed()
     if len(kinds) == 1:
         return KindsFit([fits[0].head], fits[0].held_out, fits, first.shares, usual=USUAL_TEMPERATURE)
-    return KindsFit(first.heads, first.held_out, fits, first.shares)
+    return KindsFit(first.heads, first.held_out, fits, first.shares, factors=first.factors)
 
 
 @dataclass(frozen=True)

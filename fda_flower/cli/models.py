@@ -2,10 +2,11 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fda_flower.cli.baselines import BASELINES, RIGHT, show_labels
 from fda_flower.cli.flags import Confidence, Judged, NetBenefit, Positive, Sensitivity, read_flags
 from fda_flower.cli.output import out
 from fda_flower.errors import ConfigError, invalid
@@ -118,15 +119,7 @@ def evaluate(
     trust: Trust = False,
 ) -> None:
     """Evaluate a run's model on labelled samples: --csv, --images in folders by class, or its test set."""
-    from fda_flower.metrics import (
-        METRICS,
-        confusion,
-        effective_size,
-        interval,
-        measure,
-        of_mean,
-        of_most_frequent,
-    )
+    from fda_flower.metrics import METRICS, effective_size, interval, measure
     from fda_flower.reporting.summary import Sampling
     from fda_flower.reporting.words import describe_sets, judge
 
@@ -141,7 +134,8 @@ def evaluate(
     groups = None if new.samples.groups is None else new.samples.groups.numpy()
     units = None if new.samples.units == len(y) else new.samples.units
     # Only an accuracy has an interval.
-    size = None if model.about.task == "regression" else effective_size(outputs.argmax(axis=1) == y, groups)
+    right = RIGHT.get(model.about.task)
+    size = None if right is None else effective_size(right(outputs, y), groups)
     intervals = {name: limits for name, value in metrics.items() if (limits := interval(name, value, size))}
     lines = []
     for name, value in metrics.items():
@@ -150,14 +144,10 @@ def evaluate(
         lines.append(f"{METRICS[name].title}: {METRICS[name].show(value)}{between}")
     for line in lines[1:]:
         out.text(line)
-    if model.about.task == "regression":
-        baseline: dict[str, Any] = of_mean(metrics) if "r2" in metrics else {}
-    else:
-        counts = confusion(outputs, y)
-        most = int(counts.sum(axis=1).argmax())
-        baseline = {"class": (model.about.class_names or range(most + 1))[most], **of_most_frequent(counts)}
+    by_labels = show_labels(model.about, outputs, y)
+    baseline = BASELINES[model.about.task](model.about, outputs, y, metrics)
     result = {"samples": len(y), "round": model.about.round, "figures": metrics, "intervals": intervals}
-    result |= {"baseline": baseline} | ({} if units is None else {"units": units})
+    result |= {"baseline": baseline, **by_labels} | ({} if units is None else {"units": units})
     headline = next(iter(metrics), "accuracy")
     judged = {
         "metric": headline,

@@ -30,7 +30,16 @@ from fda_flower.datasets.few_samples import rare_headline_of, target_problems
 from fda_flower.datasets.preparation import Preparation
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
-from fda_flower.metrics import ASKED, EFFECTIVE, SETS, UNITS, Judge, confusion, effective_size
+from fda_flower.metrics import (
+    ASKED,
+    EFFECTIVE,
+    SETS,
+    UNITS,
+    Judge,
+    confusion,
+    effective_size,
+    figures_of_labels,
+)
 from fda_flower.models.exchange import Exchange, frozen_digest
 from fda_flower.models.parts import Part
 from fda_flower.names.tasks import NUMBERS
@@ -365,6 +374,9 @@ class DomainClient(NumPyFace):
     def _details(self, outputs: Tensor, config: Settings) -> dict[str, Layers]:
         """Return the arrays of test outputs that a message requests."""
         records, y = dict[str, Layers](), self.domain.test.y
+        if self.domain.test.task == "multilabel" and config.get(protocol.CONFUSION):
+            figures = figures_of_labels(outputs.cpu().numpy(), y.cpu().numpy())
+            return {protocol.CONFUSION: {"figures": figures, "examples": np.array(len(y))}}
         if self.domain.test.task != "classes":
             return records
         if config.get(protocol.OUTCOMES):

@@ -94,7 +94,7 @@ def chosen_at_random(samples: Samples, seed: int) -> Samples:
 
 
 def classes_of(client: DomainClient, request: TrainRequest) -> int | None:
-    """Return the number of classes; None for a regression."""
+    """Return the number of classes; None for other tasks."""
     return None if client.domain.train.task != "classes" else shape_of_head(client.received(request))[0]
 
 

@@ -30,6 +30,7 @@ from fda_flower.aggregation import (
     with_head,
     with_kinds,
 )
+from fda_flower.aggregation.labels import factor_for, targets_of_labels
 from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.aggregation.ridge import temperatures_without
 from fda_flower.aggregation.sums import unpack
@@ -37,7 +38,7 @@ from fda_flower.aggregation.units import Units
 from fda_flower.clients.ridge_slopes import fit_from_slopes
 from fda_flower.errors import invalid
 from fda_flower.metrics import Judge, measure, metric_names, rare_headline
-from fda_flower.names.tasks import Task
+from fda_flower.names.tasks import TASKS, Task
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.ridge import FitHead, HeadFitted
 from fda_flower.wire.protocol import TrainRequest, to_layers
@@ -55,9 +56,9 @@ class Labelled:
         Shape ``(n, d)``; see `fda_flower.aggregation.to_rows`. With several kinds of rows they are one after
         the other, and the 1 is at the end.
     labels : array
-        Classes, integers of shape ``(n,)``, or numbers of shape ``(n, C)``.
+        Classes, integers of shape ``(n,)``, or numbers or several labels, 0 or 1, ``(n, C)``.
     classes : int or None
-        The number of classes; None for numbers.
+        The number of classes; None for other labels.
     widths : sequence of int
         The number of features of each kind.
     groups : array, optional
@@ -124,7 +125,9 @@ class Labelled:
 
     @property
     def targets(self) -> Array:
-        """``Y``, shape ``(n, C)``: of classes see `fda_flower.aggregation.to_targets`; else the numbers."""
+        """``Y``, shape ``(n, C)``; see `to_targets` of classes, and `targets_of_labels` of several labels."""
+        if self.task == "multilabel":
+            return targets_of_labels(self.labels)
         if self.classes is None:
             return np.asarray(self.labels, np.float64)
         return to_targets(self.labels, self.classes)
@@ -157,9 +160,10 @@ class TargetHead:
     def calibration(self, own: Labelled) -> Calibration | None:
         """Return the scores of the labels, by the outputs without each patient.
 
-        None with too few labels, or if patients are followed, of whom not all labels are known.
+        None with too few labels, for several labels of a row, or if patients are followed, of whom not all
+        labels are known.
         """
-        if not self.held_out or own.outcomes is not None:
+        if not self.held_out or own.outcomes is not None or own.task == "multilabel":
             return None
         outputs = self.held_out["together"]
         if self.temperatures is not None:
@@ -207,6 +211,10 @@ def fit_from(own: Labelled, starts: Sequence[Layers], paths: Heads, metric: str 
     return fitted
 
 
+RANKS = ("auroc", "auprc")
+"""Metrics that compare the outputs of heads for several rows, each of which has left out another row."""
+
+
 def _held_out(own: Labelled, metric: str, **outputs: Array) -> dict[str, Any]:
     """Return the metric of each outputs for held-out labels, as far as there is one."""
     scores = {name: own.score(values, metric) for name, values in outputs.items()}
@@ -216,7 +224,7 @@ def _held_out(own: Labelled, metric: str, **outputs: Array) -> dict[str, Any]:
 def _logistic(own: Labelled, starts: Sequence[Layers], metric: str) -> TargetHead:
     """Return the average of logistic heads, whose softmax needs no scale."""
     if own.classes is None:
-        why = "but this target's labels are numbers, not classes"
+        why = f"but this target's labels are {TASKS[own.task]}, not classes"
         raise invalid("paths", "logistic", "leave it out", why)
     kinds, labels = _kinds_of(own, starts), own.labels
     fit = fit_logistic(kinds, labels, own.groups)
@@ -237,33 +245,37 @@ def _logistic(own: Labelled, starts: Sequence[Layers], metric: str) -> TargetHea
 
 def _squared(own: Labelled, starts: Sequence[Layers], paths: Paths, metric: str) -> TargetHead:
     """Return the average of ridge regressions, in the labels' unit or with a temperature."""
-    labels, regression, units = own.labels, own.classes is None, own.units
+    labels, regression, units = own.labels, own.task == "regression", own.units
     mean, deviation = starts[0].get("mean", np.zeros(1)), starts[0].get("deviation", np.ones(1))
     targets, classes = (own.targets - mean) / deviation, None if regression else labels
     kinds = _kinds_of(own, starts)
     patients = own.groups, own.unlabelled_groups
     fit = fit_kinds(kinds, targets, classes, paths, *patients)
     alone, sources = (fit_kinds(kinds, targets, classes, side, *patients) for side in ("target", "sources"))
+    several = own.task == "multilabel"
     fits = {"held_out": fit, "held_out_target": alone, "held_out_sources": sources}
-    outputs = {name: each.held_out * deviation + mean for name, each in fits.items()}
+    outputs = {
+        name: (each.ranked(kinds, units) if several and metric in RANKS else each.held_out) * deviation + mean
+        for name, each in fits.items()
+    }
     factors = {
         name: 1.0 if regression else fit_temperature(each.held_out, labels, each.usual, units)
         for name, each in fits.items()
     }
-    calibrated = {name: factors[name] * values for name, values in outputs.items()}
+    logits = factor_for(several)
+    calibrated = {name: logits * factors[name] * values for name, values in outputs.items()}
     numbers = _held_out(own, metric, **calibrated)
     numbers |= {"temperature": 1.0, **_numbers(fit)}
     temperatures = None
     if not regression:
         numbers["temperature"] = factors["held_out"]
-        numbers["fewest_labels"] = own.fewest_labels
+        numbers |= {} if several else {"fewest_labels": own.fewest_labels}
         if not units.single:
             temperatures = temperatures_without(fit.held_out, labels, fit.usual, units)
     if fit.unlabelled is not None:
         numbers |= {"unlabelled": len(kinds[0].unlabelled), "unlabelled_share": fit.unlabelled}
-    heads = [
-        numbers["temperature"] * deviation * joined_head(each.heads, own.widths) for each in (fit, alone)
-    ]
+    scale = numbers["temperature"] * logits * deviation
+    heads = [scale * joined_head(each.heads, own.widths) for each in (fit, alone)]
     for head in heads:
         head[-1] += mean
     held_out = {"alone": outputs["held_out_target"], "together": outputs["held_out"]}

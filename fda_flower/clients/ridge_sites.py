@@ -19,6 +19,7 @@ from fda_flower.aggregation import (
     shape_of_head,
     usual_factor,
 )
+from fda_flower.aggregation.labels import factor_for
 from fda_flower.aggregation.ridge import paths_of
 from fda_flower.clients.client import DomainClient
 from fda_flower.clients.features import groups_of
@@ -52,10 +53,11 @@ def fit_site(
 
 
 def _fit_to(own: Labelled, others: Sequence[Sums], paths: Heads) -> TargetHead:
-    scaled, outcomes = own.classes is None, own.outcomes
+    scaled, outcomes = own.task in NUMBERS, own.outcomes
     few_events = outcomes is not None and outcomes.count < LEAST_EVENTS and paths != "sources"
     if own.units.count < LEAST_LABELS or few_events:
-        heads = [each.head(scaled, usual_factor(paths)) / len(others) for each in others]
+        usual = usual_factor(paths) * factor_for(own.task == "multilabel")
+        heads = [each.head(scaled, usual) / len(others) for each in others]
         return TargetHead(joined_head(heads, own.widths), {"share": 1.0})
     starts = [each.start("pooled" in paths_of(paths), scaled) for each in others]
     return fit_from(own, starts, paths)

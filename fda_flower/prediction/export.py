@@ -13,7 +13,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.files import writing
 from fda_flower.models.text import SCALE
 from fda_flower.models.tokens import NUMBERS
-from fda_flower.prediction.model import Array, LoadedModel
+from fda_flower.prediction.model import SHARES, Array, LoadedModel
 
 LOST = 1e-5
 """The largest rounding error of an input in float32, in standard deviations."""
@@ -97,7 +97,7 @@ class Probabilities(nn.Module):
         self.register_buffer(
             "thresholds", torch.from_numpy(np.zeros(1) if thresholds is None else thresholds)
         )
-        self.regression, self.shape = model.about.task == "regression", model.about.shape
+        self.task, self.shape = model.about.task, model.about.shape
         mean, deviation = model.label_scale
         self.result = _type_for([mean], [deviation])
         # A number that is no tensor has 32 bits in ONNX.
@@ -115,7 +115,7 @@ class Probabilities(nn.Module):
     @property
     def names(self) -> list[str]:
         """The names of the outputs."""
-        if self.regression:
+        if self.task == "regression":
             return ["values", "low", "high"] if self.with_sets else ["values"]
         return ["probabilities", "set"] if self.with_sets else ["probabilities"]
 
@@ -132,8 +132,8 @@ class Probabilities(nn.Module):
             inputs, refused = self.prepare(samples)
             outputs = self.model(inputs).double().masked_fill(refused[:, None], torch.nan)
         assert isinstance(self.thresholds, Tensor)
-        if not self.regression:
-            share = outputs.softmax(dim=1)
+        if self.task != "regression":
+            share = SHARES[self.task](outputs)
             return (share.float(), 1 - share <= self.thresholds)[: len(self.names)]
         ends = (outputs, outputs - self.thresholds, outputs + self.thresholds)[: len(self.names)]
         mean, deviation = self.scale.unbind()

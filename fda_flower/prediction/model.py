@@ -3,9 +3,9 @@
 import copy
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from fda_flower.models.own import is_reference
 from fda_flower.models.parts import replace_head
 from fda_flower.models.probe import answers
 from fda_flower.models.split import SplitNetwork, split
+from fda_flower.names.tasks import Task
 from fda_flower.names.words import count_of
 from fda_flower.prediction.columns import far_from_training, read_columns
 from fda_flower.prediction.features import FeatureStore, digest_of, features
@@ -245,11 +246,11 @@ class LoadedModel:
         return self.predictions(self.outputs(self.samples(samples)))
 
     def predict_proba(self, samples: Any) -> Array:
-        """Return the probability of each class, float64, shape ``(n, classes)``; see `predict`."""
+        """Return the probability of each class or of several labels, float64, ``(n, C)``; see `predict`."""
         if self.about.task == "regression":
             message = "the model predicts numbers, not probabilities: call predict"
             raise ConfigError(message, thing="model")
-        return probabilities(self.outputs(self.samples(samples)))
+        return probabilities(self.outputs(self.samples(samples)), self.about.task)
 
     def predict_set(self, samples: Any, coverage: float = ASKED) -> Array:
         """Return which of `classes_` are in the set of each sample, bool, shape ``(n, classes)``.
@@ -322,6 +323,9 @@ class LoadedModel:
         if self.about.mask:
             what = "the model predicts the pixels of a mask, of which no share is promised"
             raise ConfigError(what, thing="coverage", value=coverage, remedy="leave the coverage out")
+        if self.about.task == "multilabel":
+            what = "the model predicts several labels, of each its probability, and no sets of classes"
+            raise ConfigError(what, thing="coverage", value=coverage, remedy="leave the coverage out")
         if self.calibration is None:
             what = "the model has no scores of held-out labels, from which its sets would follow"
             remedy = "take the target's model of a run of ridge or mixture by this version"
@@ -338,6 +342,10 @@ class LoadedModel:
 
     def predictions(self, outputs: Array) -> Array:
         """Return the predictions of `outputs`; see `predict`."""
+        if self.about.task == "multilabel":
+            message = "the model predicts the probability of each of several labels"
+            remedy = "call predict_proba, and choose a threshold for each label"
+            raise ConfigError(message, thing="model", remedy=remedy)
         if self.about.task == "regression":
             labels = self.labels(outputs)
             return labels[:, 0] if labels.shape[1] == 1 else labels
@@ -414,9 +422,16 @@ class LoadedModel:
         )
 
 
-def probabilities(outputs: Array) -> Array:
-    """Return the probabilities of classes from `LoadedModel.outputs`, float64."""
-    return np.asarray(torch.from_numpy(outputs).double().softmax(dim=1).numpy())
+def probabilities(outputs: Array, task: Task = "classes") -> Array:
+    """Return the probabilities of classes, or of several labels, from `LoadedModel.outputs`, float64."""
+    return np.asarray(SHARES[task](torch.from_numpy(outputs).double()).numpy())
+
+
+SHARES: Mapping[Task, Callable[[Tensor], Tensor]] = {
+    "classes": partial(torch.softmax, dim=1),
+    "multilabel": torch.sigmoid,
+}
+"""By task, the probabilities that outputs stand for."""
 
 
 def _without_memory(about: About, cut: bool = True) -> SplitNetwork:

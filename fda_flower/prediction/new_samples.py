@@ -260,8 +260,9 @@ def write_predictions(
 ) -> None:
     """Write a CSV file with a row for each sample: its names, the prediction and the probabilities.
 
-    The columns are `NewSamples.names`, ``prediction`` and, per class, ``p(CLASS)``. A regression of several
-    numbers has ``prediction-1`` and so on. With a `coverage` there is ``set``, the classes of the set with
+    The columns are `NewSamples.names`, ``prediction`` and, per class, ``p(CLASS)``; of several labels only
+    ``p(LABEL)``, since what makes one a prediction is its user's threshold. A regression of several numbers
+    has ``prediction-1`` and so on. With a `coverage` there is ``set``, the classes of the set with
     semicolons, or for a regression ``low`` and ``high``. With the model's `flags` there is ``flag``, 1 or 0.
     Raise a `ConfigError` if the file cannot be written, a column to keep has one of these names, or the model
     cannot promise the coverage.
@@ -270,6 +271,8 @@ def write_predictions(
     outputs = model.outputs(new.samples, new.drawing)
     if model.about.task == "regression":
         predictions = _numbers(model, outputs, thresholds)
+    elif model.about.task == "multilabel":
+        predictions = _shares(model, outputs)
     else:
         predictions = _classes(model, outputs, thresholds, flags)
     if twice := sorted(predictions.keys() & new.names.keys()):
@@ -312,6 +315,10 @@ def _classes(
         columns["set"] = ["; ".join(compress(names, row)) or NONE_FITS for row in rows]
     if flags is not None:
         columns["flag"] = flags.of(shares).astype(int).tolist()
-    return columns | {
-        f"p({name})": [f"{p:.6g}" for p in column] for name, column in zip(names, shares.T, strict=True)
-    }
+    return columns | _shares(model, outputs)
+
+
+def _shares(model: LoadedModel, outputs: NDArray[Any]) -> dict[str, Any]:
+    """Return the columns of probabilities, of classes or of several labels."""
+    names, shares = model.classes_.astype(str).tolist(), probabilities(outputs, model.about.task)
+    return {f"p({name})": [f"{p:.6g}" for p in column] for name, column in zip(names, shares.T, strict=True)}

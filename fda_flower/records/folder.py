@@ -34,7 +34,7 @@ from fda_flower.files import (
 )
 from fda_flower.records.chain import CHAIN, hash_of, linked, read_links, without_link
 from fda_flower.records.parts import EARLIER, earlier_parts
-from fda_flower.records.record import MEAN_OF_LABELS, Record
+from fda_flower.records.record import LABELS, MEAN_OF_LABELS, Record
 from fda_flower.wire.protocol import CONFUSION
 
 
@@ -420,9 +420,13 @@ class RunFolder:
             raise _damaged(self.path / ROUNDS, why)
 
 
+ONLY_LAST = (CONFUSION, LABELS, MEAN_OF_LABELS)
+"""Fields that only a run's final round keeps."""
+
+
 def of_a_round_before(record: Record) -> Record:
     """Return a record without the fields that only a run's final round keeps."""
-    rest = {name: value for name, value in record.items() if name not in (CONFUSION, MEAN_OF_LABELS)}
+    rest = {name: value for name, value in record.items() if name not in ONLY_LAST}
     return rest | ({"target": of_a_round_before(rest["target"])} if rest.get("target") else {})
 
 

@@ -54,6 +54,10 @@ MOST_FREQUENT = "most-frequent"
 MEAN_OF_LABELS = "mean-of-labels"
 """Entry of a regression's record with the metrics of always predicting the mean test label."""
 
+LABELS, FREQUENCIES = "labels", "frequencies"
+"""Entry with each label's figures, where samples have several, and in it the metrics of always predicting the
+labels' frequencies in the test set."""
+
 HEADLINE, JUDGED_IN = "headline", "judged-in"
 """Fields with names of metrics: the headline that a rare class asks for, where the run names none; and what a
 method has judged on labels held out by itself, or at each site, where every site is a target."""

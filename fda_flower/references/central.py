@@ -30,7 +30,7 @@ from fda_flower.models.devices import find_device
 from fda_flower.models.parts import in_precision, to_train
 from fda_flower.names.words import count_of
 from fda_flower.prediction.predictors import Single
-from fda_flower.records.folder import ANSWERS, Checkpoint, RunFolder, of_a_round_before
+from fda_flower.records.folder import ANSWERS, ONLY_LAST, Checkpoint, RunFolder, of_a_round_before
 from fda_flower.records.record import (
     MEAN_OF_LABELS,
     NOTHING_MORE,
@@ -232,7 +232,7 @@ class Trainer:
                 best = history[last["selected"] - 1]["validation"]
                 if evaluation["validation"] <= best:
                     names = ("selected", *METRICS, *DETAILS, TEST_EXAMPLES, UNITS, EFFECTIVE)
-                    names += (MEAN_OF_LABELS, INTERVALS)
+                    names += (*ONLY_LAST, INTERVALS)
                     return evaluation | {name: last[name] for name in names if name in last}
             evaluation["selected"] = number
         self.reported = self.target.layers()

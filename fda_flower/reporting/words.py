@@ -120,12 +120,15 @@ def _labels(config: RunConfig, data: "FederatedDataset") -> str:
         return f"Labels{column}: numbers, {data.classes} of each sample"
     if config.data.task == "survival":
         return _followed(options, data)
+    column = "" if config.data.task == "multilabel" else column
     names = data.class_names or tuple(map(str, range(data.classes)))
     if len(names) > MOST_SHOWN:
         return f"Classes{column}: {len(names)}"
     target, sources = Counter[int](), Counter[int]()
     for name, domain in data.domains.items():
-        (target if name == data.target else sources).update(domain.train.y.tolist())
+        y = domain.train.y
+        held = y.nonzero()[:, 1] if config.data.task == "multilabel" else y
+        (target if name == data.target else sources).update(held.tolist())
     if config.every_site:
         return f"Labels{column}: {', '.join(f'{each}: {sources[i]:,}' for i, each in enumerate(names))}"
     counts = (f"{name}: {sources[i]:,} + {target[i]}" for i, name in enumerate(names))

@@ -139,7 +139,7 @@ class Ridge(OnFeatures):
             why = "but for survival all heads stay near the sources"
             raise invalid("paths", self.paths, f"choose one of {', '.join(SLOPES)}", why)
         if self.paths == "logistic" and any(node.task != "classes" for node in nodes):
-            why = "but the labels are numbers, and logistic heads have classes"
+            why = "but the labels are no classes, as logistic heads have"
             raise invalid("paths", self.paths, "leave it out", why)
         sources = sum(not node.is_target for node in nodes)
         if self.secure and not FEWEST <= sources <= MOST:

@@ -9,6 +9,7 @@ import numpy as np
 from flwr.common import log
 
 from fda_flower.aggregation import Sums, joined_head, usual_factor, widths_of, with_head, with_kinds
+from fda_flower.aggregation.labels import factor_for
 from fda_flower.aggregation.sums import counts_of_classes
 from fda_flower.metrics import METRICS, Metric, metric_names, rare_headline
 from fda_flower.names.tasks import NUMBERS, Task
@@ -96,7 +97,8 @@ class RidgeEverySite(Ridge):
         nodes = {node: request for node in round.sources if node.domain in domains}
         _, replied = round.exchange(nodes)
         self._note_sites(round, replied, metric)
-        heads = [total.head(task in NUMBERS, usual_factor(paths)) / len(totals) for total in totals]
+        usual = usual_factor(paths) * factor_for(task == "multilabel")
+        heads = [total.head(task in NUMBERS, usual) / len(totals) for total in totals]
         head = joined_head(heads, widths_of(round.model))
         return Aggregated(with_head(round.model, head[:-1].T, head[-1]))
 

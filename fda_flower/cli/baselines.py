@@ -1,0 +1,66 @@
+"""What an evaluation compares a model with, by task, and its figures of each label."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fda_flower.cli.output import out
+from fda_flower.names.tasks import Task
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fda_flower.prediction.files import About
+
+    Of = Callable[[About, NDArray[Any], NDArray[Any], Mapping[str, float]], dict[str, Any]]
+
+
+def _of_classes(
+    about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]", metrics: Mapping[str, float]
+) -> dict[str, Any]:
+    from fda_flower.metrics import confusion, of_most_frequent
+
+    counts = confusion(outputs, y)
+    most = int(counts.sum(axis=1).argmax())
+    return {"class": (about.class_names or range(most + 1))[most], **of_most_frequent(counts)}
+
+
+def _of_numbers(
+    about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]", metrics: Mapping[str, float]
+) -> dict[str, Any]:
+    from fda_flower.metrics import of_mean
+
+    return dict(of_mean(metrics)) if "r2" in metrics else {}
+
+
+def _of_labels(
+    about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]", metrics: Mapping[str, float]
+) -> dict[str, Any]:
+    from fda_flower.metrics import of_shares
+
+    return dict(of_shares((y > 0).sum(axis=0).tolist(), len(y)))
+
+
+BASELINES: "Mapping[Task, Of]" = {
+    "classes": _of_classes,
+    "regression": _of_numbers,
+    "multilabel": _of_labels,
+}
+"""By task, the figures of what ignores its input, from a model's description, outputs, labels and metrics."""
+
+RIGHT: "Mapping[Task, Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]]" = {
+    "classes": lambda outputs, y: outputs.argmax(axis=1) == y,
+    "multilabel": lambda outputs, y: ((outputs > 0) == (y > 0)).all(axis=1),
+}
+"""By task, which samples are right, ``(n,)``, of which a share has an interval."""
+
+
+def show_labels(about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, Any]:
+    """Print the figures of each of several labels, and return them as an entry; empty for other tasks."""
+    from fda_flower.metrics import by_label, figures_of_labels
+    from fda_flower.reporting.labels import table_of_labels
+
+    if about.task != "multilabel":
+        return {}
+    labels = by_label(figures_of_labels(outputs, y), about.class_names)
+    out.table(table_of_labels(labels, len(y)))
+    return {"labels": labels}
