@@ -28,6 +28,7 @@ from fda_flower.clients.ridge_numpy import Array, Labelled, TargetHead, fit_from
 from fda_flower.clients.ridge_slopes import gain_of_c
 from fda_flower.clients.secure_sums import as_masked
 from fda_flower.metrics import Judge, metric_names, paired_interval, paired_shares
+from fda_flower.names.tasks import NUMBERS
 from fda_flower.prediction.predictors import Single
 from fda_flower.wire.asked.ridge import FitSiteHead, SiteFitted
 from fda_flower.wire.protocol import TrainReply, TrainRequest
