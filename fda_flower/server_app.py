@@ -20,6 +20,7 @@ from fda_flower.models.exchange import Exchange
 from fda_flower.names.packages import require
 from fda_flower.records.folder import ANSWERS
 from fda_flower.records.record import COSTS, LAST, NOTHING_MORE, Record, Recording, without_model
+from fda_flower.reporting.alike import described_in, write_alike
 from fda_flower.reporting.summary import PARAMETERS, summarise_run, write_summary
 from fda_flower.runs.completion import has_rows
 from fda_flower.runs.config import RunConfig
@@ -247,5 +248,6 @@ def main(grid: Grid, context: Context) -> None:
         if failure is not None:
             summary.pop(PARAMETERS, None)  # without it, no run is complete
         write_summary(folder.path, config, summary)
+        write_alike(folder.path, described_in(history))
     if failure is not None:
         raise failure

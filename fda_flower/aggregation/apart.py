@@ -218,6 +218,8 @@ def _frechet(s: Statistics, t: Statistics, common: Columns) -> tuple[float | Non
         parts.append(
             (site.centre[places] / scale, site.covariance[np.ix_(places, places)] / np.outer(scale, scale))
         )
+    if not all(np.isfinite(array).all() for part in parts for array in part):
+        return None, None, 0
     return frechet(*parts) / len(both), chance(len(both), s.complete, t.complete), len(both)
 
 

@@ -7,7 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.aggregation.columns import LIMBS, Columns, from_words, to_words
-from fda_flower.aggregation.describing import Array, Ints, Rows, Statistics, as_floats, codes_of, rounded
+from fda_flower.aggregation.describing import (
+    Array,
+    Ints,
+    Rows,
+    Statistics,
+    as_counts,
+    as_floats,
+    codes_of,
+    rounded,
+)
 from fda_flower.aggregation.updates import Layers, received
 
 BINS, CLASS_BINS, REACH = 16, 8, 3.0
@@ -87,9 +96,7 @@ class Counts:
         """Return the counts in a message, of so many columns and classes; raise a `ValueError` if wrong."""
         features, classes = form
         shapes = {"bins": (features, BINS), "by-class": (classes, features, CLASS_BINS), "most": (features,)}
-        own = [each.astype(np.int64) for each in received(counts, shapes, "its counts")]
-        if min(each.min(initial=0) for each in own) < 0:
-            raise ValueError("its counts have a number below 0")
+        own = as_counts(received(counts, shapes, "its counts"))
         value, named = received(numbers, dict.fromkeys(("numbers", "named"), (features,)), "its numbers")
         return cls(*own, np.where(named > 0, value, np.nan))
 

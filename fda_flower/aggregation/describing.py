@@ -9,7 +9,7 @@ otherwise the count would follow from them.
 Nothing here says whom to train with.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import combinations
@@ -46,13 +46,16 @@ class Rows:
     units : array
         The unit of each row, such as a patient, from 0, shape ``(n,)``.
     classes : int
-        The number of classes or labels; 0 for another task.
+        The number of classes, labels or horizons; 0 for another task.
+    events : array, optional
+        In place of labels, the share of patients who have had the event by each horizon, by Kaplan-Meier.
     """
 
     values: Array
     labels: Ints
     units: Ints
     classes: int
+    events: Array | None = None
 
     @cached_property
     def number_of_units(self) -> int:
@@ -61,11 +64,22 @@ class Rows:
 
     @property
     def of_classes(self) -> list[NDArray[np.bool_]]:
-        """The rows of each class."""
-        columns = (
-            self.labels[:, None] == np.arange(self.classes) if self.labels.ndim == 1 else self.labels == 1
-        )
-        return [*columns.T] if self.classes else []
+        """The rows of each class; none where events are known."""
+        if not self.classes or self.events is not None:
+            return []
+        several = self.labels.ndim > 1
+        return [*(self.labels == 1 if several else self.labels[:, None] == np.arange(self.classes)).T]
+
+    @property
+    def units_by_class(self) -> Ints:
+        """The number of units of each class, or about how many have had the event by each horizon."""
+        if self.events is not None:
+            return np.rint(self.number_of_units * self.events).astype(np.int64)
+        return np.array([self.count_units(among) for among in self.of_classes], np.int64)
+
+    def count_units(self, among: NDArray[np.bool_]) -> int:
+        """Return how many units have some of the rows."""
+        return len(np.unique(self.units[among]))
 
     def count(self, codes: Ints, size: int, among: NDArray[np.bool_] | None = None) -> Ints:
         """Return how many units have each code from 0 to ``size - 1``; negative codes do not count."""
@@ -125,15 +139,10 @@ class Statistics:
         """Return the statistics of rows, without columns of which fewer than `least` units have a value."""
         features, units, least = rows.values.shape[1], rows.number_of_units, max(least, FEWEST)
         lacking = np.isnan(rows.values)
-        missing = np.array(
-            [rows.count(np.zeros(len(each), np.int64), 1, each)[0] for each in lacking.T], np.int64
-        )
+        missing = np.array([rows.count_units(each) for each in lacking.T], np.int64)
         said = [_moments(rows, each, cell, least) for each in rows.values.T]
         known = np.array([each is not None for each in said], np.int64)
         columns = np.array([each or (0.0, 0.0) for each in said], np.float64).reshape(features, 2)
-        classes = np.array(
-            [rows.count(np.zeros(len(each), np.int64), 1, each)[0] for each in rows.of_classes]
-        )
         own = jointly and known.any()
         together = (
             _Joint.of(rows, known * (2 * missing <= units), cell, least) if own else _Joint.none(features)
@@ -142,7 +151,7 @@ class Statistics:
             len(rows.values),
             units,
             cell,
-            rounded(classes, cell),
+            rounded(rows.units_by_class, cell),
             rounded(missing, cell) * known,
             known,
             *columns.T,
@@ -194,11 +203,12 @@ class Statistics:
         of_joint = {"centre": (size,), "covariance": (size * (size + 1) // 2,)}
         centre, upper = received(moments, of_joint, what)
         whole = {"classes": (classes,), "missing": (features,), "complete": (1,)}
-        numbers = [each.astype(np.int64) for each in received(counts, whole, "its counts")]
-        if min(each.min(initial=0) for each in (deviations, *numbers)) < 0:
-            raise ValueError(f"{what} have a number below 0")
-        if not 0 < units <= rows or cell < 1 or np.abs(means).max(initial=0.0) > LARGEST:
-            raise ValueError(f"{what} are of no rows, or beyond the numbers of float32")
+        numbers = as_counts(received(counts, whole, "its counts"))
+        if not 0 < units <= rows or cell < 1 or deviations.min(initial=0.0) < 0:
+            raise ValueError(f"{what} are of no rows")
+        largest = [np.abs(each).max(initial=0.0) for each in (means, deviations, centre)]
+        if max(*largest, np.sqrt(np.abs(upper).max(initial=0.0))) > LARGEST:
+            raise ValueError(f"{what} have a number beyond those of float32")
         by_class, missing, (complete,) = numbers
         covariance = np.zeros((size, size))
         covariance[np.triu_indices(size)] = upper
@@ -211,7 +221,7 @@ class Statistics:
 def _moments(rows: Rows, values: Array, cell: int, least: int) -> tuple[float, float] | None:
     """Return mean and deviation of a column's observed values; None for too few units."""
     there = ~np.isnan(values)
-    if rows.count(np.zeros(len(values), np.int64), 1, there)[0] < least:
+    if rows.count_units(there) < least:
         return None
     different, codes = codes_of(values)
     if len(different) <= FEW:
@@ -280,6 +290,18 @@ def _rounded_pair(
         return None
     weights = rounded(counts, cell)
     return float((first - centre[0]) @ weights @ (second - centre[1]) / max(weights.sum(), 1))
+
+
+MOST = 1 << 40
+"""Bound on a count."""
+
+
+def as_counts(arrays: Iterable[NDArray[Any]]) -> list[Ints]:
+    """Return counts that somebody has sent as whole numbers; raise a `ValueError` if one is impossible."""
+    counts = [*arrays]
+    if any(each.min(initial=0) < 0 or each.max(initial=0) > MOST for each in counts):
+        raise ValueError("its counts have an impossible number")
+    return [each.astype(np.int64) for each in counts]
 
 
 def as_floats(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Array]:

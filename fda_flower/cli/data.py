@@ -229,9 +229,11 @@ def compare(
 
 
 def show_alike(described: Mapping[str, Any]) -> None:
-    """Print who has what, and a sentence on each pair of sites."""
+    """Print who has what, and a sentence on each pair of sites, if the sites say anything."""
     from fda_flower.reporting.alike import alike_lines, alike_table
 
+    if not described:
+        return
     out.table(alike_table(described), [*described["sites"]])
     for line in alike_lines(described):
         out.text(line)

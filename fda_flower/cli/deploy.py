@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fda_flower.cli.data import show_alike
 from fda_flower.cli.options import ConfigFile, ShortHelp, with_settings
 from fda_flower.cli.output import out
 from fda_flower.cli.stopping import stop, this_command, when_stopped
@@ -202,6 +203,7 @@ def rehearse(
 
     from fda_flower.deployment import rehearse as run_rehearsal
     from fda_flower.reporting import sites_in, sites_note, sites_table
+    from fda_flower.reporting.alike import alike_notes, described_in
 
     logging.getLogger("flwr").setLevel(logging.WARNING)
     signal.signal(signal.SIGHUP, stop)
@@ -223,8 +225,9 @@ def rehearse(
     if sites_in(history):
         out.table(sites_table(history))
         out.text(sites_note(history))
+    show_alike(described := described_in(history))
     result = {"folder": output, "rounds": len(history), "history": history}
-    out.result(result, f"Written to {output}")
+    out.result(result, f"Written to {output}", *alike_notes(described))
 
 
 def _table(config: RunConfig, history: list[Record]) -> "Table":

@@ -159,8 +159,7 @@ def _show_sites(result: "RunResult", folder: Path) -> None:
     if sites:
         out.table(sites_table(result.history))
         out.text(sites_note(result.history))
-    if described := described_in(result.history):
-        show_alike(described)
+    show_alike(described_in(result.history))
 
 
 def _conclusion(result: "RunResult", folder: Path) -> list[str]:

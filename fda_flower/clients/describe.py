@@ -1,16 +1,20 @@
 """What a site says of its rows before any training, and how it compares itself with all others."""
 
+from collections.abc import Sequence
+from functools import reduce
 from logging import INFO
 
 import numpy as np
 import torch
 from flwr.common import log
+from numpy.typing import NDArray
 
 from fda_flower.aggregation import Columns
 from fda_flower.aggregation.apart import apart
 from fda_flower.aggregation.bins import Counts
 from fda_flower.aggregation.columns import LIMBS
 from fda_flower.aggregation.describing import Rows, Statistics, Totals
+from fda_flower.aggregation.survival import Outcomes
 from fda_flower.clients.client import DomainClient
 from fda_flower.clients.columns import received_columns
 from fda_flower.clients.ridge import unchanged
@@ -47,18 +51,24 @@ def rows_of(domain: Domain, classes: int) -> Rows:
     units = torch.cat(groups).cpu().numpy() if len(groups) == len(parts) else np.arange(rows)
     values = np.concatenate([_values_of(each) for each in parts])
     labels = np.concatenate([_labels_of(each, classes) for each in parts])
-    return Rows(values, labels, np.unique(units, return_inverse=True)[1], classes)
+    return Rows(values, labels, np.unique(units, return_inverse=True)[1], classes, _events_in(parts))
 
 
-def _values_of(samples: Samples) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _events_in(parts: Sequence[Samples]) -> NDArray[np.float64] | None:
+    """Return the share of patients with the event by each horizon; None of another task than survival."""
+    followed = [each.outcomes for each in parts if each.outcomes is not None]
+    return 1 - reduce(Outcomes.joined, followed).curve if followed else None
+
+
+def _values_of(samples: Samples) -> NDArray[np.float64]:
     values = samples.x if samples.values is None else samples.values
     return np.asarray(values.double().cpu().numpy())
 
 
-def _labels_of(samples: Samples, classes: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _labels_of(samples: Samples, classes: int) -> NDArray[np.int64]:
     """Return the classes of samples, or which of several labels each has; -1 where it is unknown."""
     y = samples.y.cpu().double().numpy()
-    if not classes:
+    if not classes or samples.task == "survival":
         return np.full(len(y), -1)
     return np.where(np.isnan(y), -1, y).astype(np.int64)
 
@@ -73,8 +83,14 @@ def describe_rows(client: DomainClient, request: TrainRequest, question: Describ
     """Say numbers of rows, units and classes, and each column's moments; there is no model."""
     _, own = statistics_of(client, question.classes)
     counts, moments = own.to_arrays()
-    answer = RowsDescribed(rows=own.rows, units=own.units, cell=own.cell, counts=counts, moments=moments)
+    numbers = {"rows": own.rows, "units": own.units, "cell": own.cell}
+    answer = RowsDescribed(**numbers, horizons=_horizons(client), counts=counts, moments=moments)
     return _without_model(client, answer)
+
+
+def _horizons(client: DomainClient) -> tuple[float, ...]:
+    outcomes = client.domain.train.outcomes
+    return () if outcomes is None else outcomes.horizons
 
 
 def count_rows(client: DomainClient, request: TrainRequest, question: CountRows) -> TrainReply:
@@ -128,7 +144,8 @@ def compare_with_rest(client: DomainClient, request: TrainRequest, question: Com
         f"column {j + 1}" for j in range(form[0])
     ]
     classes = [str(each) for each in about.get(CLASS_NAMES, range(question.classes))]
-    alike = Alike({name: (own, counts), REST: (rest, others)}, common, columns, classes)
+    several = client.domain.train.task != "classes"
+    alike = Alike({name: (own, counts), REST: (rest, others)}, common, columns, classes, several=several)
     (pair,) = alike.to_record()["pairs"]
     log(INFO, "%s", pair["sentence"])
     if question.report == "none":

@@ -19,6 +19,7 @@ from fda_flower.models.own import is_reference
 from fda_flower.names.words import counted
 from fda_flower.records.record import Record, without_model
 from fda_flower.reporting import summarise_run, write_summary
+from fda_flower.reporting.alike import described_in, write_alike
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
 from fda_flower.site.config import PrivacySettings
@@ -89,6 +90,7 @@ def rehearse(
             if (logs := Path(folder) / "logs").is_dir():
                 shutil.copytree(logs, output / "logs", dirs_exist_ok=True)
     write_summary(output, config, summarise_run(config, history))
+    write_alike(output, described_in(history))
     if (failure := without_model(history)) is not None:
         raise failure
     return history

@@ -123,7 +123,7 @@ class Alike:
         parts = [self._column(pair, far, j) for j in far.named] if self.columns else []
         if far.label is not None:
             p, q = (shares_of(site, self.several)[far.label] for site in (one, two))
-            parts.append(f"labelled {self.classes[far.label]} {p:.0%} against {q:.0%}")
+            parts.append(f"outcome {self.classes[far.label]} {p:.0%} against {q:.0%}")
         if not far.beyond_chance and not parts:
             parts = ["no difference beyond chance"]
         if far.beyond_chance or not self.columns:

@@ -34,7 +34,7 @@ def alike_table(described: Described) -> Table:
     ]
     classes = dict.fromkeys(label for each in sites.values() for label in each.get("classes", ()))
     rows += [
-        [f"labelled {c}", *(each.get("classes", {}).get(c, "") for each in sites.values())] for c in classes
+        [f"outcome {c}", *(each.get("classes", {}).get(c, "") for each in sites.values())] for c in classes
     ]
     columns = dict.fromkeys(column for each in sites.values() for column in each.get("columns", ()))
     for column in [*columns][:MOST_COLUMNS]:
@@ -69,8 +69,8 @@ def alike_lines(described: Described) -> list[str]:
 
 
 def alike_notes(described: Described) -> list[str]:
-    """Return what the output says of itself; its last line says how help is measured."""
-    return [*described["not-claimed"], MEASURED]
+    """Return what the output says of itself, if there is any; its last line says how help is measured."""
+    return [*described["not-claimed"], MEASURED] if described else []
 
 
 def write_alike(folder: Path, described: Described) -> None:

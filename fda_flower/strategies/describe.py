@@ -1,6 +1,6 @@
 """Describe: no training; sites say of their rows what tells whether they are alike."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -34,8 +34,8 @@ from fda_flower.wire.secure_sums import FEWEST, KEYS, MOST
 
 Read = TypeVar("Read")
 
-WITH_CLASSES = ("classes", "multilabel")
-"""The tasks whose labels have shares; of others the outcome is left out."""
+SEVERAL = ("multilabel", "survival")
+"""The tasks with a share of units for each label, or of events by each horizon; a regression has none."""
 
 ALL, REST = "all sites", "the others"
 """Names in the record of a run with masked sums."""
@@ -119,6 +119,8 @@ class Describe(DomainAdaptationStrategy):
         form = form_of(nodes, round.model)
 
         def first(answer: Any) -> Statistics:
+            if len(answer.horizons) not in (0, form[1]):
+                raise ValueError(f"it has {len(answer.horizons)} horizons, not {form[1]}")
             numbers = answer.rows, answer.units, answer.cell
             return Statistics.from_arrays(*numbers, answer.counts, answer.moments, form)
 
@@ -133,7 +135,8 @@ class Describe(DomainAdaptationStrategy):
             _, replied = round.exchange(dict.fromkeys(asked, question))
             counts = _read(round, replied, lambda each: Counts.from_arrays(each.counts, each.numbers, form))
         said: dict[str, Said] = {name: (site, counts.get(name)) for name, site in sites.items()}
-        return self._alike(said, common, nodes).to_record()
+        horizons = min(sources[name].answer.horizons for name in sites)
+        return self._alike(said, common, nodes, [f"event by {each:g}" for each in horizons]).to_record()
 
     def _of_totals(self, round: Round, nodes: Collection[Node], sources: Sources) -> Record:
         """Return the record of masked sums: the totals, and what the sites tell of themselves."""
@@ -172,10 +175,16 @@ class Describe(DomainAdaptationStrategy):
     def _masked(self, round: Round, over: Literal["moments", "counts"]) -> MaskStatistics:
         return MaskStatistics(stage=KEYS, over=over, classes=len(classes_of(round.nodes)))
 
-    def _alike(self, said: Mapping[str, Said], common: Columns, nodes: Collection[Node]) -> Alike:
+    def _alike(
+        self,
+        said: Mapping[str, Said],
+        common: Columns,
+        nodes: Collection[Node],
+        classes: Sequence[str] = (),
+    ) -> Alike:
         names = columns_of(nodes) if has_tables(nodes) else []
-        several = any(node.task == "multilabel" for node in nodes)
-        return Alike(said, common, names, classes_of(nodes), self.target, several)
+        several = any(node.task in SEVERAL for node in nodes)
+        return Alike(said, common, names, classes or classes_of(nodes), self.target, several)
 
     def conclusion(self, record: Record) -> list[str]:
         """Return what the output says of itself, and how help is measured."""
@@ -226,7 +235,7 @@ def columns_of(nodes: Iterable[Node]) -> list[str]:
 def classes_of(nodes: Iterable[Node]) -> list[str]:
     """Return the names of the classes or labels, or their numbers; none of another task."""
     first = next(iter(nodes))
-    if first.task not in WITH_CLASSES:
+    if first.task == "regression":
         return []
     names = first.info.get(protocol.CLASS_NAMES) or range(int(first.info.get("classes", 0)))
     return [str(name) for name in names]

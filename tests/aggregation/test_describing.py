@@ -133,7 +133,13 @@ def test_what_travels_comes_back_and_totals_without_one_site_are_the_others():
 
 
 @pytest.mark.parametrize(
-    "change", [{"means": np.zeros(3)}, {"deviations": -np.ones(4)}, {"means": np.full(4, np.nan)}]
+    "change",
+    [
+        {"means": np.zeros(3)},
+        {"deviations": -np.ones(4)},
+        {"means": np.full(4, np.nan)},
+        {"means": np.full(4, 1e300)},
+    ],
 )
 def test_statistics_that_are_none_are_refused(change):
     counts, moments = Statistics.of(site(0, 60), 5).to_arrays()

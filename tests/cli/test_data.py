@@ -278,3 +278,27 @@ def test_check_takes_the_current_folder_and_recommends_ridge_for_images_of_huggi
     assert code == 0, error
     assert "Inputs: images of 8x8: 60; brought to 8x8, for the network cnn" in out
     assert "--method ridge" in out.splitlines()[-1]
+
+
+def test_compare_prints_who_has_what_and_what_it_does_not_claim(fda):
+    write_sites(write_table, Path("data"), ("north", "south", "west"), rows=80)
+    header, *rows = Path("data/south.csv").read_text().split()
+    cells = [row.split(",") for row in rows]
+    other = [",".join([age, str(100 + 20 * float(height)), label]) for age, height, label in cells]
+    Path("data/south.csv").write_text("\n".join([header, *other]))
+    code, out, _ = fda("data", "compare", "data", "--output", "said")
+    *_, unsolved, patient, help, last = out.splitlines()
+    assert code == 0
+    assert "another unit?" in next(
+        line for line in out.splitlines() if line.startswith("north (80) against south (80)")
+    )
+    assert "north (80) against west (80): no difference beyond chance" in out
+    assert unsolved.startswith("Counts are of patients")
+    assert "Not claimed: that none can be solved" in unsolved
+    assert patient == "Two runs whose rows differ by one patient reveal that patient."
+    assert help.startswith("Not claimed: who would help.")
+    assert last.endswith("is measured, not guessed: fda run --method ridge --target all")
+    assert {path.name for path in Path("said").iterdir()} == {"describe.json", "sites-alike.png"}
+    code, out, _ = fda("data", "compare", "data", "--json", "--target", "west")
+    said = json.loads(out)
+    assert [pair["sites"] for pair in said["pairs"]] == [["north", "west"], ["south", "west"]]

@@ -16,6 +16,7 @@ from fda_flower.client_app import make_client_app
 from fda_flower.clients.describe import rows_of
 from fda_flower.datasets import load_federation
 from fda_flower.errors import ConfigError
+from fda_flower.experiments.pages import single_page, write_card
 from fda_flower.reporting.alike import MEASURED
 from fda_flower.strategies.describe import REST
 from fda_flower.wire.asked.describe import DescribeRows
@@ -78,6 +79,11 @@ def test_sites_say_what_pandas_says_and_the_sentences_name_what_was_changed(tabl
     assert "missing 0% against 50%" in sentences["east", "west"]
     assert sentences["east", "west"].startswith("east (120 of 60 patients) against west (180 of 90 patients)")
     assert (tmp_path / "run" / "sites-alike.png").exists()
+    text = write_card(tmp_path / "run").read_text()
+    titles = [section.title for section in single_page(tmp_path / "run").sections]
+    assert "Who has what" in titles
+    assert "## Who has what" in text
+    assert MEASURED in text
     assert result.config.strategy.conclusion(result.history[-1])[-1] == MEASURED
 
 
@@ -166,3 +172,19 @@ def test_several_labels_have_a_share_each(tables):
     own = Statistics.of(rows_of(load_federation(config.data).domains["east"], 2), 5)
     assert own.classes.tolist() == [20, 30]
     assert shares_of(own, several=True).tolist() == [20 / 60, 30 / 60]
+
+
+def test_survival_has_the_share_of_events_by_each_horizon(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for seed, name in enumerate(NAMES):
+        draw = np.random.default_rng(seed)
+        table = pd.DataFrame({"age": draw.normal(60, 9, 100), "time": 1 + np.arange(100) // 10, "dead": 1})
+        table.loc[table["time"] == 1, "dead"] = int(name == "east")
+        table.to_csv(folder / f"{name}.csv", index=False)
+    options = {"task": "survival", "label": "time", "event": "dead", "horizons": "1.5,5.5"}
+    said = described(folder, dataset_options=options)
+    shares = {name: [*site["classes"].items()] for name, site in said["sites"].items()}
+    assert shares["east"] == [("event by 1.5", 10), ("event by 5.5", 50)]
+    assert shares["north"] == [("event by 5.5", 45)] or shares["north"][1] == ("event by 5.5", 45)
+    assert "event by" not in said["pairs"][3]["sentence"]

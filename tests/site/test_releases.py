@@ -231,3 +231,20 @@ def test_the_client_counts_each_class_and_only_the_sites_own_rules_read_it(least
     assert reply.has_content() == leaves
     assert leaves or "(the site's min-per-class)" in str(reply.error.reason)
     assert not leaves or set(reply.content) == {"arrays", "metrics", "info"}
+
+
+@pytest.mark.parametrize(
+    ("cell", "counts", "leaves"),
+    [
+        ({}, [5, 10, 0], True),
+        ({}, [5, 9, 0], False),
+        ({"min-cell": 4}, [8, 9], False),
+        ({"min-cell": 1}, [1, 2], True),
+    ],
+)
+def test_an_array_of_counts_leaves_only_as_multiples_of_the_cell(cell, counts, leaves):
+    reply = RecordDict({"answer/counts": to_record({"classes": np.array(counts, np.float64)})})
+    asked = asking("train.describe_rows", {"require-secure": False, **cell})
+    reason = asked.site.rules.refuses_reply(asked, reply)
+    assert (reason is None) == leaves
+    assert leaves or "(the site's min-cell)" in str(reason)

@@ -105,6 +105,8 @@ def test_a_node_without_rules_allows_all_but_open_sums():
         ({"min-samples": "\u0661"}, "min-samples", "\u0661"),
         ({"require-secure": "yes"}, "require-secure", "yes"),
         ({"min-per-class": -1}, "min-per-class", -1),
+        ({"min-cell": 0}, "min-cell", 0),
+        ({"min-cell": "few"}, "min-cell", "few"),
         ({"allow-questions": "train.blend, evaluate.mixtures"}, "question", "evaluate.mixtures"),
         ({"allow-batch-updates": "sketches"}, "allow-batch-updates", "sketches"),
         ({"min-samples": "many"}, "min-samples", "many"),

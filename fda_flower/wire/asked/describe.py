@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from fda_flower.aggregation import Layers
-from fda_flower.names.options import Count, Natural
+from fda_flower.names.options import Count, Natural, Positive
 from fda_flower.wire.asked.secure_sums import Masked, MaskSums
 from fda_flower.wire.questions import Answer, Question
 from fda_flower.wire.releases import Release
@@ -14,12 +14,14 @@ REMEDY = "leave the site out of the run, since it only compares what sites say"
 class RowsDescribed(Answer):
     """The numbers of `rows` and `units`, such as patients, the site's smallest `cell`, counts and moments.
 
+    For survival the `horizons` are the run's.
     The arrays are the ones of `fda_flower.aggregation.describing.Statistics`; counts are multiples of `cell`.
     """
 
     rows: Annotated[Count, Release.COUNTS]
     units: Annotated[Count, Release.COUNTS]
     cell: Annotated[Count, Release.NOTHING]
+    horizons: Annotated[tuple[Positive, ...], Release.NOTHING] = ()
     counts: Annotated[Layers, Release.COUNTS]
     moments: Annotated[Layers, Release.SUMS]
 
