@@ -128,12 +128,13 @@ def paired_aurocs(
         if min(count for _, count in sides) < ENOUGH_TO_PAIR:
             return None
         difference = placements(second[label], positive) - placements(first[label], positive)
+        areas += float(difference[positive].mean()) / len(present)
         for side, count in sides:
             each = difference[side] - difference[side].mean()
             parts[side] += each * (math.sqrt(count / (count - 1)) / (side.sum() * len(present)))
     shares = parts if units is None else np.bincount(np.unique(units, return_inverse=True)[1], parts)
     half = Z * math.sqrt(float(np.square(shares).sum()))
-    return float(areas) - half, float(areas) + half
+    return areas - half, areas + half
 
 
 def placements(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> "NDArray[np.float64]":
