@@ -3,6 +3,8 @@
 import pytest
 from handmade import A, B, HandMade, T, initial
 
+from fda_flower.errors import ConfigError
+from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import default_metric
 from fda_flower.strategies import FedAvg
 
@@ -43,3 +45,38 @@ def test_figures_that_are_known_beforehand_choose():
 def test_the_first_known_figure_is_the_headline():
     assert default_metric({"loss": 1.0, "r2": 0.5}) == "r2"
     assert default_metric({}) == "accuracy"
+
+
+RARE = {"t": {"headline": "auroc"}}
+
+
+def started(rounds, info=RARE, **options):
+    """The records of a run whose target says which metric its rare class asks for."""
+    figures = {"accuracy": 0.9, "auroc": 0.7, "validation-accuracy": 0.9, "loss": 1.0}
+    app = HandMade([A, B, T], info=info, metrics=lambda domain, config: figures | held_out(config))
+    strategy = FedAvg(**options)
+    strategy.start(app.grid(), initial(), rounds)
+    return strategy.history
+
+
+def held_out(config):
+    return {"validation-auroc": 1 / config["server-round"]}
+
+
+def test_the_target_says_that_a_rare_class_asks_for_another_metric():
+    history = started(2)
+    assert [(each["headline"], each["validation"]) for each in history] == [("auroc", 1.0), ("auroc", 0.5)]
+    assert "headline" not in started(1, metric="accuracy")[0]
+    assert "headline" not in started(1, info={})[0]
+
+
+def test_a_run_keeps_the_metric_it_began_with(tmp_path):
+    def resumed(name, **options):
+        return started(2, output=RunFolder(tmp_path / name, resume=True), **options)
+
+    started(1, info={}, output=RunFolder(tmp_path / "old"))
+    assert [each.get("headline") for each in resumed("old")] == [None, None]
+    started(1, output=RunFolder(tmp_path / "new"))
+    with pytest.raises(ConfigError, match="labels held out have chosen rounds by AUROC"):
+        resumed("new", metric="accuracy")
+    assert [each["headline"] for each in resumed("new", info={})] == ["auroc"] * 2
