@@ -27,7 +27,8 @@ from fda_flower.clients.ridge import rows_of, unchanged
 from fda_flower.clients.ridge_numpy import Array, Labelled, TargetHead, fit_from, placed
 from fda_flower.clients.ridge_slopes import gain_of_c
 from fda_flower.clients.secure_sums import as_masked
-from fda_flower.metrics import Judge, metric_names, paired_interval, paired_shares
+from fda_flower.metrics import Judge, metric_names, paired_aurocs, paired_interval, paired_shares
+from fda_flower.metrics.classes import probabilities_of
 from fda_flower.names.tasks import NUMBERS
 from fda_flower.prediction.predictors import Single
 from fda_flower.wire.asked.ridge import FitSiteHead, SiteFitted
@@ -90,6 +91,15 @@ def _gain_of_accuracy(
     return paired_shares(right[0], right[1], groups)
 
 
+def _gain_of_auroc(
+    alone: Array, together: Array, labels: NDArray[Any], groups: NDArray[Any] | None
+) -> tuple[float, float] | None:
+    scores = [probabilities_of(each) for each in (alone, together)]
+    if labels.ndim > 1 or scores[0] is None or scores[1] is None:
+        return None
+    return paired_aurocs(scores[0], scores[1], labels, groups)
+
+
 def _gain_of_r2(
     alone: Array, together: Array, labels: NDArray[Any], groups: NDArray[Any] | None
 ) -> tuple[float, float] | None:
@@ -100,6 +110,7 @@ def _gain_of_r2(
 
 GAINS: Mapping[str, Callable[[Array, Array, Any, NDArray[Any] | None], tuple[float, float] | None]] = {
     "accuracy": _gain_of_accuracy,
+    "auroc": _gain_of_auroc,
     "r2": _gain_of_r2,
     "c-index": gain_of_c,
 }

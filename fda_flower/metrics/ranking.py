@@ -46,11 +46,10 @@ def average_precision(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_
     """
     import numpy as np
 
-    order = np.argsort(-scores, kind="stable")
-    hits = np.cumsum(positive[order])
-    last = np.append(np.diff(scores[order]) != 0, True)
-    precision = (hits / np.arange(1, len(hits) + 1))[last]
-    return float((np.diff(hits[last], prepend=0) * precision).sum() / hits[-1])
+    own, ordered = np.sort(scores[positive]), np.sort(scores)
+    # Of each positive sample: the numbers with at least its score.
+    hits = len(own) - np.searchsorted(own, own)
+    return float((hits / (len(ordered) - np.searchsorted(ordered, own))).mean())
 
 
 def auroc_interval(area: float, positive: float, negative: float) -> tuple[float, float]:
