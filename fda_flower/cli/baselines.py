@@ -47,11 +47,16 @@ BASELINES: "Mapping[Task, Of]" = {
 }
 """By task, the figures of what ignores its input, from a model's description, outputs, labels and metrics."""
 
-RIGHT: "Mapping[Task, Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]]" = {
-    "classes": lambda outputs, y: outputs.argmax(axis=1) == y,
-    "multilabel": lambda outputs, y: ((outputs > 0) == (y > 0)).all(axis=1),
-}
-"""By task, which samples are right, ``(n,)``, of which a share has an interval."""
+
+def baseline_of(
+    about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]", metrics: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return the figures of what ignores its input; of some metrics they are always the same."""
+    from fda_flower.metrics import METRICS
+
+    always = {n: METRICS[n].chance for n in metrics if METRICS[n].chance is not None}
+    of = BASELINES.get(about.task)
+    return {**always, **({} if of is None else of(about, outputs, y, metrics))}
 
 
 def show_labels(about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, Any]:

@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fda_flower.cli.baselines import BASELINES, RIGHT, show_labels
+from fda_flower.cli.baselines import baseline_of, show_labels
 from fda_flower.cli.flags import Confidence, Judged, NetBenefit, Positive, Sensitivity, read_flags
+from fda_flower.cli.judging import (
+    check_curves,
+    classes_of,
+    draw_curves,
+    headline_beside,
+    lines_of,
+    summary_beside,
+)
 from fda_flower.cli.output import out
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import check_writable
@@ -49,6 +57,14 @@ Coverage = Annotated[
     typer.Option(
         metavar="SHARE",
         help="Sets of classes, or intervals, that hold the label in this share of cases, such as 0.9.",
+        show_default="none",
+    ),
+]
+Curves = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Draw ROC and calibration curves of classes into a png, pdf or svg file; they stay here.",
         show_default="none",
     ),
 ]
@@ -95,13 +111,10 @@ def predict(
 
 def _verdict(run: Path) -> list[str]:
     """Return the sentence with which a run in this folder, or with this chosen model, ended; else none."""
-    from fda_flower.files import read_json
-    from fda_flower.records.folder import CHOSEN_MODEL
-    from fda_flower.reporting.summary import SUMMARY
     from fda_flower.reporting.words import judge
 
-    path = (run.parent if run.name == CHOSEN_MODEL else run) / SUMMARY
-    return judge(read_json(path, "delete it"))[:1] if path.exists() else []
+    summary = summary_beside(run)
+    return judge(summary)[:1] if summary else []
 
 
 def evaluate(
@@ -115,11 +128,12 @@ def evaluate(
     positive: Positive = None,
     confidence: Confidence = None,
     net_benefit: NetBenefit = None,
+    curves: Curves = None,
     device: Device = "cpu",
     trust: Trust = False,
 ) -> None:
     """Evaluate a run's model on labelled samples: --csv, --images in folders by class, or its test set."""
-    from fda_flower.metrics import METRICS, effective_size, interval, measure
+    from fda_flower.metrics import intervals_of, measure
     from fda_flower.reporting.summary import Sampling
     from fda_flower.reporting.words import describe_sets, judge
 
@@ -127,43 +141,42 @@ def evaluate(
     flagged = Judged.read(model, sensitivity, positive, confidence, net_benefit)
     if coverage is not None:
         model.thresholds(coverage)
+    check_curves(curves, model.about)
     new = _samples(model, run, csv, images, data_dir, keep, labelled=True)
     outputs, y = model.outputs(new.samples, new.drawing), new.samples.y.numpy()
     pair = (model.labels(outputs), model.labels(y)) if model.about.task == "regression" else (outputs, y)
     metrics = measure(*pair, model.about.task, model.about.mask)
     groups = None if new.samples.groups is None else new.samples.groups.numpy()
     units = None if new.samples.units == len(y) else new.samples.units
-    # Only an accuracy has an interval.
-    right = RIGHT.get(model.about.task)
-    size = None if right is None else effective_size(right(outputs, y), groups)
-    intervals = {name: limits for name, value in metrics.items() if (limits := interval(name, value, size))}
-    lines = []
-    for name, value in metrics.items():
-        limits = intervals.get(name)
-        between = f" (95% interval: {' to '.join(map(METRICS[name].show, limits))})" if limits else ""
-        lines.append(f"{METRICS[name].title}: {METRICS[name].show(value)}{between}")
-    for line in lines[1:]:
+    intervals = intervals_of(*pair, model.about.task, groups)
+    headline = headline_beside(run, model.about, outputs, y, metrics)
+    lines = lines_of(metrics, intervals)
+    for line in (line for name, line in lines.items() if name != headline):
         out.text(line)
     by_labels = show_labels(model.about, outputs, y)
-    baseline = BASELINES[model.about.task](model.about, outputs, y, metrics)
-    result = {"samples": len(y), "round": model.about.round, "figures": metrics, "intervals": intervals}
+    baseline = baseline_of(model.about, outputs, y, metrics)
+    result = {"samples": len(y), "round": model.about.round, "metric": headline}
+    result |= {"figures": metrics, "intervals": intervals}
     result |= {"baseline": baseline, **by_labels} | ({} if units is None else {"units": units})
-    headline = next(iter(metrics), "accuracy")
     judged = {
         "metric": headline,
         "last5": metrics.get(headline),
         "figures": metrics,
         **Sampling(len(y), units).entries,
+        **classes_of(model.about, outputs, y),
     }
     ends = {"interval": intervals[headline]} if headline in intervals else {}
     for line in judge({**judged, **ends, "baseline": baseline}):
         out.text(line)
+    if curves is not None:
+        draw_curves(curves, model.about, outputs, y, groups)
+        result["curves"] = curves
     result |= flagged.say(outputs, y, groups)
     if coverage is not None:
         result["sets"] = sets = {"asked": coverage, **model.metrics_of_sets(outputs, y, coverage, groups)}
         for line in describe_sets(sets, len(y), units):
             out.text(line)
-    out.result(result, f"{lines[0]}, {count_of(len(y), units)}")
+    out.result(result, f"{lines.get(headline, 'No figure')}, {count_of(len(y), units)}")
 
 
 def export(

@@ -28,7 +28,7 @@ from fda_flower.clients.personal import blended
 from fda_flower.clients.training import OPTIMIZERS, train
 from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError
-from fda_flower.metrics import Judge, metric_names, rare_headline
+from fda_flower.metrics import Judge, metric_names
 from fda_flower.models.parts import head_names, head_of, to_train
 from fda_flower.prediction.predictors import Mixed, Single
 from fda_flower.wire import protocol
@@ -66,7 +66,7 @@ def evaluate_mixture(
         return EvaluateReply(len(client.domain.test), answer=MixtureReport())
     passes = client.passes(config)
     reply = client.score(predictor, config, passes, calibration)
-    metric = question.metric or mixing.metric(trained)
+    metric = question.metric or metric_names(client.domain.train.task)[0]
     report = mixing.report(trained, mixed.views(passes), metric)
     if student is not None:
         taught = min(len(client.domain.unlabelled or ()), MOST_UNLABELLED)
@@ -185,14 +185,6 @@ class Mixing:
             return samples
         return samples.take(torch.from_numpy(positions).to(samples.y.device))
 
-    def metric(self, trained: TrainedMixture[Layers]) -> str:
-        """Return the metric that the target's labels ask for."""
-        train, rare = self.client.domain.train, None
-        if train.task == "classes":
-            classes = next(iter(trained.held_out.values())).shape[1]
-            rare = rare_headline(np.bincount(train.y.cpu().numpy(), minlength=classes).tolist())
-        return rare or metric_names(train.task)[0]
-
     def report(
         self, trained: TrainedMixture[Layers], outputs: Mapping[str, Sequence[NDArray[Any]]], metric: str
     ) -> MixtureReport:
@@ -221,7 +213,6 @@ class Mixing:
             alone=None if mixture.regression else len(classes_alone(*known)),
             held_out_mixture=of_mixture(trained.held_out_predictions(*known)),
             held_out_target=None if alone is None else of_mixture(alone),
-            metric=None if metric == metric_names(domain.train.task)[0] else metric,
         )
 
 

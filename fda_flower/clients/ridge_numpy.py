@@ -37,7 +37,7 @@ from fda_flower.aggregation.sums import unpack
 from fda_flower.aggregation.units import Units
 from fda_flower.clients.ridge_slopes import fit_from_slopes
 from fda_flower.errors import invalid
-from fda_flower.metrics import Judge, measure, metric_names, rare_headline
+from fda_flower.metrics import Judge, measure, metric_names
 from fda_flower.names.tasks import TASKS, Task
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.ridge import FitHead, HeadFitted
@@ -90,13 +90,6 @@ class Labelled:
     def task(self) -> Task:
         """What the labels are."""
         return self.what or ("regression" if self.classes is None else "classes")
-
-    def metric(self, named: str | None) -> str:
-        """Return the metric of a run that has `named` one or else leaves it to these labels."""
-        rare = None
-        if self.classes is not None:
-            rare = rare_headline(np.bincount(self.labels, minlength=self.classes).tolist())
-        return named or rare or metric_names(self.task)[0]
 
     def score(self, outputs: Array, metric: str) -> float:
         """Return a metric of outputs for the rows; not finite where there is none."""
@@ -195,20 +188,16 @@ def fit_target(own: Labelled, question: FitHead) -> TargetHead:
 def fit_from(own: Labelled, starts: Sequence[Layers], paths: Heads, metric: str | None = None) -> TargetHead:
     """Fit a head from the `starts` of the sources' sums, of each kind of rows; see `Sums.start`.
 
-    The numbers on held-out labels are the run's `metric`, by default the one of the labels.
+    The numbers on held-out labels are the run's `metric`, by default the task's first.
 
     Raises a `ConfigError` if it would be logistic, but labels are numbers.
     """
-    metric = own.metric(metric)
+    metric = metric or metric_names(own.task)[0]
     if paths == "logistic":
-        fitted = _logistic(own, starts, metric)
-    elif own.outcomes is None:
-        fitted = _squared(own, starts, paths, metric)
-    else:
-        fitted = _sloped(own, own.outcomes, starts[0], paths, metric)
-    if metric != metric_names(own.task)[0]:
-        fitted.numbers["metric"] = metric
-    return fitted
+        return _logistic(own, starts, metric)
+    if own.outcomes is None:
+        return _squared(own, starts, paths, metric)
+    return _sloped(own, own.outcomes, starts[0], paths, metric)
 
 
 RANKS = ("auroc", "auprc")

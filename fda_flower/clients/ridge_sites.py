@@ -27,7 +27,15 @@ from fda_flower.clients.ridge import rows_of, unchanged
 from fda_flower.clients.ridge_numpy import Array, Labelled, TargetHead, fit_from, placed
 from fda_flower.clients.ridge_slopes import gain_of_c
 from fda_flower.clients.secure_sums import as_masked
-from fda_flower.metrics import Judge, metric_names, paired_aurocs, paired_interval, paired_shares
+from fda_flower.datasets import Samples
+from fda_flower.metrics import (
+    METRICS,
+    Judge,
+    metric_names,
+    paired_aurocs,
+    paired_interval,
+    paired_shares,
+)
 from fda_flower.metrics.classes import probabilities_of
 from fda_flower.names.tasks import NUMBERS
 from fda_flower.prediction.predictors import Single
@@ -153,21 +161,29 @@ def _kept_head(client: DomainClient, request: TrainRequest, question: FitSiteHea
     return _metrics_at_site(client, request, model_of_site, fitted, own, metric)
 
 
+def _fewest_cases(samples: Samples, metric: str) -> dict[str, int]:
+    """Return the number of samples of the rarest class, if each counts alike in the metric."""
+    if samples.task != "classes" or not METRICS[metric].over_classes:
+        return {}
+    return {"fewest_cases": int(np.unique(samples.y.cpu().numpy(), return_counts=True)[1].min())}
+
+
 def _metrics_at_site(
     client: DomainClient, request: TrainRequest, whole: Single, fitted: TargetHead, own: Labelled, metric: str
 ) -> dict[str, Any]:
     """Return the metrics of a site's answer."""
     test, share = client.domain.test, fitted.numbers.get("share")
+    cases = _fewest_cases(test if len(test) else client.domain.train, metric)
     if not len(test):
         held_out, judge = fitted.held_out, client.judge_of(client.domain.train)
         judged = compare(judge, metric, **held_out, labels=own.truth, groups=own.groups) if held_out else {}
-        return {"share": share, **judged}
+        return {"share": share, **cases, **judged}
     passes = client.passes(request.config)
     outputs = whole.outputs(passes)
     metrics = {
         name: value for name, value in client.metrics_of(outputs, test).items() if math.isfinite(value)
     }
-    answer = {"share": share, "test": metrics, "test_examples": len(test)}
+    answer = {"share": share, "test": metrics, "test_examples": len(test), **cases}
     if fitted.alone is None:
         return {**answer, "with_others": metrics.get(metric)}
     alone = Single(placed(client.received(request), fitted.alone)).outputs(passes)

@@ -9,23 +9,23 @@ from typing import Any
 
 from fda_flower.datasets.spec import EVERY_SITE
 from fda_flower.errors import printable
-from fda_flower.metrics import CONFIDENCE, METRICS, UNITS
+from fda_flower.metrics import CONFIDENCE, METRICS, UNITS, few_cases
 from fda_flower.names.words import counted, of_units
 from fda_flower.records.parts import describe_parts
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.reporting.alike import Described, alike_lines, alike_notes, alike_table, described_in
-from fda_flower.reporting.results import RecordedRun
+from fda_flower.reporting.results import FEW, RecordedRun
 from fda_flower.reporting.run_tables import settings_table, sizes_table, sources_in
 from fda_flower.reporting.summary import (
     TEST_SAMPLES,
+    interval_of,
     largest_epsilons,
     last_evaluation,
-    name_of_baseline,
     shares,
     summarise,
 )
 from fda_flower.reporting.tables import Heading, Part, Table, escaped, markdown
-from fda_flower.reporting.words import describe_theory, judge
+from fda_flower.reporting.words import describe_few, describe_theory, judge, support_of
 
 ROWS = ("table", "heart")
 """Data sets of rows, where the shape of the samples is not known."""
@@ -201,11 +201,12 @@ def _results(run: RecordedRun, model: Model) -> list[Part]:
     parts: list[Part] = []
     if last5 is None:
         return ["The target reported no metric."]
-    ends = evaluation.get("interval")
+    support, ends = support_of({**evaluation, "metric": run.metric}, " ("), evaluation.get("interval")
     between = f", {CONFIDENCE:.0%} interval {' to '.join(map(metric.show, ends))}" if ends else ""
     count = evaluation.get(TEST_SAMPLES, 0)
     tests = f" on {count:,} test samples{of_units(count, evaluation.get(UNITS))}" if count else ""
     whose = "as a mean of the sites" if _is_for_every_site(run) else "of the target"
+    whose += f"{escaped(support)})" if support else ""
     what = "patients" if UNITS in evaluation else "samples"
     covers = f" The interval covers the choice of test {what}, not of a seed." if ends else ""
     parts.append(
@@ -214,14 +215,7 @@ def _results(run: RecordedRun, model: Model) -> list[Part]:
     )
     summary = summarise(run.history, run.metric)
     parts += map(escaped, [*model.conclusion, *judge(summary), *describe_theory(summary)])
-    least = evaluation.get("baseline", {})
-    values = [[METRICS[n].title, METRICS[n].show(value)] for n, value in evaluation["figures"].items()]
-    header = ["figure, last round", "value"]
-    if least:
-        header.append(name_of_baseline(run.metric))
-        floors = (METRICS[n].show(least[n]) if n in least else "" for n in evaluation["figures"])
-        values = [[*row, floor] for row, floor in zip(values, floors, strict=True)]
-    parts.append(Table(header, values))
+    parts += [part for part in figures_of(evaluation, run.history) if part not in parts]
     if classes := evaluation.get("classes"):
         header = ["class", "precision", "recall", "F1", "test samples"]
         rows = [
@@ -235,6 +229,24 @@ def _results(run: RecordedRun, model: Model) -> list[Part]:
 def _alike(described: Described) -> list[Part]:
     lines = [*alike_lines(described), *alike_notes(described)]
     return [alike_table(described), *map(escaped, lines)]
+
+
+def figures_of(evaluation: Mapping[str, Any], history: Sequence[Record]) -> list[Part]:
+    """Return the table of an evaluation's figures with intervals and baseline, and a word on few cases."""
+    least = evaluation.get("baseline", {})
+    few = few_cases({name: each["support"] for name, each in evaluation.get("classes", {}).items()})
+    rows = list[list[object]]()
+    for name, value in evaluation["figures"].items():
+        metric, ends = METRICS[name], interval_of(value, history, name)
+        floor = metric.show(least[name]) if name in least else ""
+        mark = FEW if few and metric.over_classes else ""
+        between = " to ".join(map(metric.show, ends)) if ends else ""
+        against = f"{floor} ({metric.baseline})" if floor else ""
+        rows.append([f"{metric.title}{mark}", metric.show(value), between, against])
+    kept = [0, 1, *(column for column in (2, 3) if any(row[column] for row in rows))]
+    header = ["figure, last round", "value", f"{CONFIDENCE:.0%} interval", "baseline"]
+    table = Table([header[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    return [table, *([escaped(describe_few(few))] if few else [])]
 
 
 def _took_part(run: RecordedRun) -> list[Part]:

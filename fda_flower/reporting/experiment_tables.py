@@ -35,6 +35,7 @@ from fda_flower.reporting.tables import (
     mean_std,
     top,
 )
+from fda_flower.reporting.words import describe_few
 from fda_flower.runs.methods import METHODS
 
 AVERAGE = "Avg"
@@ -127,7 +128,7 @@ def _tables(results: Results, group: str, usual: int) -> list[Part]:
     if (balanced := _balanced(results, group)).columns:
         parts += [
             "Where one class has most of the test samples, the balanced accuracy (%) over the last 5 rounds: "
-            "the mean recall of the classes.",
+            f"the mean recall of the classes.{f' {describe_few(few)}.' if (few := results.few) else ''}",
             table("last5", balanced),
         ]
     if any(any(column.scores.values()) for column in _columns(results, group, "selected")):
@@ -186,7 +187,7 @@ def table_of_scores(results: Results) -> Table:
     """
     metric, places = results.metric("", ""), results.places
     columns = [
-        replace(column, name=f"{name}{' (%)' * column.metric.percent}")
+        replace(column, name=f"{name}{' (%)' * column.metric.percent}{results.mark(column.metric)}")
         for name, judged, key, ending in _scores_of(results)
         for column in _columns(judged, "", key, ending)
     ]
@@ -240,7 +241,10 @@ def caption(results: Results) -> str:
     text = f"{results.value_label}: mean (std) over seeds."
     tests = max((Sampling.of(run.history) for run in results.all_runs), key=attrgetter("samples"))
     size = describe_interval(top(_by_key(results)["last5"], METRICS[name]), tests, name)
-    return " ".join(filter(None, (text, size and f"{'The best last5: ' if '±' in size else ''}{size}.")))
+    shown = any(judged.mark(judged.metric("", "")) for _, judged, *_ in _scores_of(results))
+    few = f"{describe_few(results.few)}." if shown else ""
+    best = size and f"{'The best last5: ' if '±' in size else ''}{size}."
+    return " ".join(filter(None, (text, best, few)))
 
 
 def shares_of(results: Results, table: Table) -> list[dict[str, object]]:
@@ -350,6 +354,8 @@ def _legend(results: Results, counts: Sequence[int]) -> str:
         f"{results.value_label} over the last 5 rounds: mean (standard deviation) over seeds{paper}."
         f"{_test_sets(results)}"
     )
+    if any(map(results.mark, results.distinct_metrics)):
+        text += f" {describe_few(results.few)}."
     if max(counts, default=0) < LEAST_SEEDS:
         return text
     return (

@@ -334,6 +334,23 @@ def draw_bars(axis: Axes, bars: Mapping[str, tuple[float, Ends]]) -> None:
     axis.set_axisbelow(True)
 
 
+def draw_confusion(axis: Axes, counts: Sequence[Sequence[int]], classes: Sequence[str]) -> None:
+    """Draw a confusion matrix: true classes in rows with their number of test samples, counts in cells."""
+    table = np.array(counts, np.float64)
+    support = table.sum(axis=1, keepdims=True)
+    shares = table / np.maximum(support, 1)
+    axis.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    if len(classes) <= MANY:
+        for (row, column), share in np.ndenumerate(shares):
+            look: Any = {"ha": "center", "va": "center", "color": "white" if share > 0.5 else "0.2"}
+            axis.text(column, row, f"{table[row, column]:,.0f}", **look)
+    numbers = support[:, 0].astype(int).tolist()
+    axis.set_xticks(range(len(classes)), classes, rotation=0 if len(classes) <= FEW else 40)
+    axis.set_yticks(range(len(classes)), [f"{n} ({s:,})" for n, s in zip(classes, numbers, strict=True)])
+    axis.set(xlabel="Predicted", ylabel="True (test samples)")
+    axis.tick_params(labelsize=SIZE, length=0)
+
+
 BASELINE: Any = {"color": "0.35", "linestyle": "--", "linewidth": 0.9, "zorder": 1}
 """The look of a baseline's line."""
 Line = tuple[float, str]

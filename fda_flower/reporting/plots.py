@@ -30,6 +30,7 @@ from fda_flower.reporting.figures import (
     deviation,
     draw_bars,
     draw_baseline,
+    draw_confusion,
     draw_curves,
     draw_dots,
     draw_sources,
@@ -108,14 +109,33 @@ def baseline_line(histories: Sequence[Sequence[Record]], metric: str) -> Line | 
     return (float(np.mean(values)), named_baseline(name_of_baseline(metric), histories)) if values else None
 
 
+MOST_CLASSES = 30
+"""The most classes of a confusion matrix in a picture."""
+
+
+def last_confusion(history: Sequence[Record]) -> Record:
+    """Return the last record's confusion matrix; empty without one, or with too many classes to draw."""
+    matrices = (record.get("confusion", {}) for record in reversed(history))
+    last: Record = next((each for each in matrices if "counts" in each), {})
+    return last if len(last.get("classes", ())) <= MOST_CLASSES else {}
+
+
 def _draw_one(part: SubFigure, results: Results, row: str) -> None:
-    """Draw a method that is evaluated once: a bar for each member of its mixture, or one bar."""
-    metric, last, axis = results.metric("", ""), results.scores(("", row, ""), "last5"), part.subplots()
+    """Draw a method that is evaluated once: its confusion matrix, and a bar for each member of its mixture.
+
+    With several seeds, or without a matrix, a bar of its figure takes the matrix's place.
+    """
+    metric, last = results.metric("", ""), results.scores(("", row, ""), "last5")
+    members = member_weights([run.history for run in results.all_runs])
+    matrix = last_confusion(results.all_runs[0].history) if len(results.all_runs) == 1 else {}
+    axis, *beside = part.subplots(1, 2 if members and matrix else 1, squeeze=False)[0]
     axis.set_title(f"{row}: {metric.axis} {mean_std(last, metric.decimals)}")
-    if members := member_weights([run.history for run in results.all_runs]):
-        draw_bars(axis, {name: with_deviation(each) for name, each in members.items()})
-        axis.set_xlabel(MEMBER)
-    elif last:
+    if matrix:
+        draw_confusion(axis, matrix["counts"], matrix["classes"])
+    for bars in beside if matrix else [axis] * bool(members):
+        draw_bars(bars, {name: with_deviation(each) for name, each in members.items()})
+        bars.set_xlabel(MEMBER)
+    if last and not matrix and not members:
         draw_bars(axis, {row: with_deviation(last)})
         axis.set_xlabel(metric.axis)
         add_legend(part, [], more=draw_baseline(axis, results.line("", ""), upright=True))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.metrics import METRICS, UNITS, Metric
+from fda_flower.metrics import METRICS, UNITS, Metric, few_cases
 from fda_flower.records.record import VALIDATION, Record, chosen_round, curve, headline
 from fda_flower.reporting.summary import (
     ACCURACY,
@@ -21,6 +21,7 @@ from fda_flower.reporting.summary import (
     REFUSED,
     Sampling,
     baseline_in,
+    last_evaluation,
     name_of_baseline,
     scores,
 )
@@ -104,6 +105,9 @@ MOST = 3
 
 ENSEMBLE, CENTRALISED = "†", "‡"
 """Marks of rows in tables and figures."""
+
+FEW = "*"
+"""Mark of a metric in which each class counts alike, where one has few test cases."""
 
 
 @dataclass(frozen=True)
@@ -263,6 +267,20 @@ class Results:
     data: Sequence[str] = ()
     refused: Mapping[Place, str] = field(default_factory=dict)
 
+    @cached_property
+    def few(self) -> dict[str, int]:
+        """The classes with few test cases in a run, by `fda_flower.metrics.few_cases`, and their number."""
+        numbers = dict[str, int]()
+        for run in self.all_runs:
+            classes = last_evaluation(run.history).get("classes", {})
+            for name, number in few_cases({name: each["support"] for name, each in classes.items()}).items():
+                numbers[name] = min(number, numbers.get(name, number))
+        return numbers
+
+    def mark(self, metric: Metric) -> str:
+        """Return the mark of a metric in which each class counts alike, if one has few test cases."""
+        return FEW if self.few and metric.over_classes else ""
+
     @property
     def is_comparison(self) -> bool:
         """Whether its only column has no name: the table then has a column for each score."""
@@ -274,7 +292,10 @@ class Results:
         seeds = sorted({run.seed for run in self.all_runs})
         everywhere = len(self.all_runs) == len(seeds) * len(self.runs)
         title = "" if self.is_comparison else self.design.title
-        return f"{title}\n{about(data, seeds, spread, everywhere)}".strip()
+        few = any(self.mark(metric) for metric in self.distinct_metrics)
+        counts = ", ".join(f"{name} {number}" for name, number in self.few.items()) if few else ""
+        said = about(data, seeds, spread, everywhere) + (f"; few test cases: {counts}" if few else "")
+        return f"{title}\n{said}".strip()
 
     @property
     def places(self) -> list[Place]:

@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fda_flower.metrics import METRICS, Metric
+from fda_flower.metrics import METRICS, Metric, few_cases
 from fda_flower.names.words import of_units
-from fda_flower.records.record import Record
+from fda_flower.records.record import Record, judged_in
 from fda_flower.reporting.tables import Table
 
 Sites = Mapping[str, Mapping[str, Any]]
 """A record's sites by domain; see `fda_flower.strategies.RidgeEverySite`."""
 
-HELD_OUT = "held-out"
+HELD_OUT, CASES = "held-out", "fewest-cases"
 MARK = "*"
 """Of a site that is judged by its labels."""
 
@@ -22,15 +22,18 @@ def sites_in(history: Sequence[Record]) -> Sites:
 
 
 def metric_of(history: Sequence[Record]) -> Metric:
-    """Return the metric that sites are judged by: the accuracy, or R²."""
-    return METRICS["r2" if any("r2" in record for record in history) else "accuracy"]
+    """Return the metric that sites are judged by."""
+    last = next((record for record in reversed(history) if record.get("sites")), {})
+    return METRICS[judged_in(last)]
 
 
 def sites_table(history: Sequence[Record]) -> Table:
     """Return a table of the sites: labels, without and with the others, the gain, and the others' share."""
     metric, sites = metric_of(history), sites_in(history)
     unit = " (%)" if metric.percent else ""
-    header = ["site", "labels", f"alone{unit}", f"with the others{unit}", "gain", "95% interval", "a"]
+    counted_cases = any(CASES in site for site in sites.values())
+    cases = ["rarest class"] if counted_cases else []
+    header = ["site", "labels", *cases, f"alone{unit}", f"with the others{unit}", "gain", "95% interval", "a"]
     rows = []
     for name, site in sites.items():
         mark = MARK if site.get("judged-by") == HELD_OUT else ""
@@ -42,8 +45,10 @@ def sites_table(history: Sequence[Record]) -> Table:
         labels = (
             f"{site['labels']}{of}" if (of := of_units(site["labels"], site.get("units"))) else site["labels"]
         )
-        rows.append([f"{name}{mark}", labels, *values, gain, ends, share])
-    return Table(header, rows, "What the others bring to each site")
+        cases = [site.get(CASES, "")] if counted_cases else []
+        rows.append([f"{name}{mark}", labels, *cases, *values, gain, ends, share])
+    lower = "" if metric.higher_is_better else " (lower is better)"
+    return Table(header, rows, f"What the others bring to each site: {metric.title}{lower}")
 
 
 def sites_note(history: Sequence[Record]) -> str:
@@ -53,9 +58,14 @@ def sites_note(history: Sequence[Record]) -> str:
     if any(site.get("judged-by") == HELD_OUT for site in sites):
         each = "those of each patient" if any("units" in site for site in sites) else "each"
         note += f" {MARK} has no test samples and is judged by its labels, {each} left out in turn."
-    few = [name for name, site in sites_in(history).items() if "alone" not in site and "with-others" in site]
-    if few:
-        note += f" Too few labels for a layer of its own: {', '.join(few)}."
+    if few := few_cases({name: site[CASES] for name, site in sites_in(history).items() if CASES in site}):
+        counts = ", ".join(f"{name} {number}" for name, number in few.items())
+        note += f" Few test cases of the rarest class ({counts}): do not rank these sites."
+    without = [
+        name for name, site in sites_in(history).items() if "alone" not in site and "with-others" in site
+    ]
+    if without:
+        note += f" Too few labels for a layer of its own: {', '.join(without)}."
     return note
 
 

@@ -153,7 +153,8 @@ def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[s
         evaluation[SETS] = sets
     if ends is not None:
         evaluation["interval"] = list(ends)
-    if confusion := last.get("confusion"):
+    confusion = last.get("confusion", {})
+    if "counts" in confusion:  # the lines of an experiment's records keep the baseline alone
         classes = by_class(np.array(confusion["counts"]), confusion["classes"])
         evaluation |= {"confusion": confusion, "classes": classes}
     if baseline := baseline_of(history):

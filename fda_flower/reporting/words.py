@@ -19,6 +19,7 @@ from fda_flower.metrics import (
 from fda_flower.models.tokens import describe_cut
 from fda_flower.names.words import counted, of_units
 from fda_flower.records.record import DESCRIBED, DRAWN, Record, has_stopped
+from fda_flower.reporting.results import FEW
 from fda_flower.reporting.summary import ACCURACY, FAIR, Sampling, is_uneven
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import METHODS, SURVEYS
@@ -231,7 +232,7 @@ def describe_classes(summary: Mapping[str, Any]) -> list[str]:
         fair = {METRICS[n]: (summary["figures"].get(n), baseline.get(n)) for n in FAIR if n != own}
         metrics = [f"{m.title} {m.show(a)} ({m.show(b)})" for m, (a, b) in fair.items() if None not in (a, b)]
         if metrics:
-            lines.append(f"Classes are uneven; last round (without the samples): {', '.join(metrics)}")
+            lines.append(f"Classes are uneven; last round (most frequent class): {', '.join(metrics)}")
         if len(classes) <= MOST_LISTED:
             lines += [_of_class(name, each, summary) for name, each in classes.items()]
     few, uneven = few_cases(_counts(summary)), is_uneven(baseline)
@@ -275,7 +276,7 @@ def describe_few(few: Mapping[str, int]) -> str:
     """
     counts = ", ".join(f"{name} {number}" for name, number in [*few.items()][:MOST_SHOWN])
     rest = ", ..." if len(few) > MOST_SHOWN else ""
-    what = "metrics in which each class counts alike (*) hang on them; rank nothing by these"
+    what = f"metrics in which each class counts alike ({FEW}) hang on them; rank nothing by these"
     return f"Few test cases ({counts}{rest}): {what}"
 
 

@@ -2,7 +2,7 @@
 
 from fda_flower.metrics import METRICS, metric_names
 from fda_flower.names.words import of_units
-from fda_flower.records.record import JUDGED_IN, Record, default_metric, judged_in
+from fda_flower.records.record import HEADLINE, JUDGED_IN, Record, default_metric, judged_in
 from fda_flower.strategies.nodes import Node
 from fda_flower.wire.protocol import GROUPS, LABELLED
 
@@ -35,11 +35,17 @@ def units_of(node: Node | None) -> dict[str, int]:
     return {UNITS: units} if isinstance(units, int) and units != labels else {}
 
 
+def metric_of(metric: str | None, record: Record) -> str | None:
+    """Return the `metric` that a run names, or else the headline of a round's record; None without either."""
+    return metric or record.get(HEADLINE)
+
+
 def judged_by(node: Node | None, metric: str | None, record: Record) -> dict[str, str]:
-    """Return the entry with the metric of a node's held-out labels.
+    """Return the entry with the metric of a node's held-out labels, given the one that the run names.
 
     By default it is the first that the record has of an evaluation, or else of the node's task.
     """
+    metric = metric_of(metric, record)
     if metric is None and not any(name in record for name in METRICS):
         return {} if node is None else {JUDGED_IN: metric_names(node.task)[0]}
     return {JUDGED_IN: metric or default_metric(record)}

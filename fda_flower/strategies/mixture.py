@@ -12,7 +12,14 @@ from fda_flower.metrics import METRICS
 from fda_flower.names.options import Natural, as_written
 from fda_flower.records.record import COSTS, judged_in
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Record, Round, Sources
-from fda_flower.strategies.benefit import HELD_OUT, TARGET_ALONE, benefit_of_sources, judged_by, units_of
+from fda_flower.strategies.benefit import (
+    HELD_OUT,
+    TARGET_ALONE,
+    benefit_of_sources,
+    judged_by,
+    metric_of,
+    units_of,
+)
 from fda_flower.strategies.fedavg import SourceOnly
 from fda_flower.strategies.method import Epochs
 from fda_flower.wire import protocol
@@ -139,7 +146,7 @@ class Mixture(SourceOnly):
             first_round=self.warmup_rounds + 1,
             report=self.report,
             student=self.student,
-            metric=self.metric,
+            metric=metric_of(self.metric, round.record),
         )
         return EvaluateRequest(round.arrays, config, question=question)
 
@@ -147,7 +154,7 @@ class Mixture(SourceOnly):
         """Record the mixture's numbers by member."""
         cost = self._cost(self.round.arrays, self.round.number)
         target = self.round.target
-        known = {} if self.report == "none" else judged_by(target, answer.metric, self.record)
+        known = {} if self.report == "none" else judged_by(target, self.metric, self.record)
         return {"mixture": {**_entries(answer), **units_of(target), "cost": cost}, **known}
 
     def conclusion(self, record: Record) -> list[str]:

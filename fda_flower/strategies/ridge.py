@@ -20,7 +20,7 @@ from fda_flower.names.tasks import NUMBERS
 from fda_flower.names.words import counted
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
-from fda_flower.strategies.benefit import UNITS, benefit_of_sources, judged_by, units_of
+from fda_flower.strategies.benefit import UNITS, benefit_of_sources, judged_by, metric_of, units_of
 from fda_flower.strategies.features import OnFeatures
 from fda_flower.strategies.replies import BadReplyError
 from fda_flower.strategies.ridge_masked import MaskedSums
@@ -220,7 +220,7 @@ class Ridge(OnFeatures):
         sums = self.sums(round, sources)
         paths, start = sums.start(self.heads([target]), scaled=target.task in NUMBERS)
         rest = self.unlabelled and paths != "logistic"
-        return FitHead(paths=paths, start=start, unlabelled=rest, metric=self.metric)
+        return FitHead(paths=paths, start=start, unlabelled=rest, metric=metric_of(self.metric, round.record))
 
     def _note(self, round: Round, paths: Heads, answer: HeadFitted) -> None:
         """Write the target's numbers into the record."""
@@ -231,7 +231,7 @@ class Ridge(OnFeatures):
         names = names_of_slopes(paths) if survival and paths != "logistic" else names_of_heads(paths)
         weights = {name: answer.weights.get(name) for name in names}
         round.record[RIDGE] = {"paths": paths, **entry, **units_of(round.target), WEIGHTS: weights}
-        round.record |= judged_by(round.target, answer.metric, {})
+        round.record |= judged_by(round.target, self.metric, round.record)
         if self.secure:
             round.record[RIDGE]["secure"] = True
 

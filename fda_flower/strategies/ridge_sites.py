@@ -13,7 +13,7 @@ from fda_flower.aggregation.labels import factor_for
 from fda_flower.aggregation.sums import counts_of_classes
 from fda_flower.metrics import METRICS, Metric, metric_names, rare_headline
 from fda_flower.names.tasks import NUMBERS, Task
-from fda_flower.records.record import JUDGED_IN, TEST_EXAMPLES, Record, judged_in
+from fda_flower.records.record import HEADLINE, JUDGED_IN, TEST_EXAMPLES, Record, judged_in
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
 from fda_flower.strategies.benefit import units_of
 from fda_flower.strategies.evaluations import check_metrics
@@ -25,6 +25,7 @@ from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.protocol import TrainRequest
 
 SITES, GAIN, INTERVAL, JUDGED_BY = "sites", "gain", "interval", "judged-by"
+FEWEST_CASES = "fewest-cases"
 
 ALONE, TOGETHER, SHARE = "alone", "with-others", "share"
 """Entries of the record if every site is a target."""
@@ -106,7 +107,7 @@ class RidgeEverySite(Ridge):
         """Return the run's metric, by default the one that a class asks for that is rare over all sites."""
         counts = counts_of_classes(total.rows, total.products, total.squares) if task == "classes" else None
         rare = None if counts is None or self.metric else rare_headline(counts.tolist())
-        if rare is not None:
+        if rare is not None and HEADLINE not in round.record:
             round.record |= tell_headline(rare, "the labels of all sites")
         return self.metric or rare or metric_names(task)[0]
 
@@ -155,6 +156,8 @@ def site_entry(labels: int, answer: SiteFitted, metric: Metric) -> Record:
     entry: Record = {"labels": labels}
     if answer.test_examples is not None:
         entry[TEST_EXAMPLES] = answer.test_examples
+    if answer.fewest_cases is not None:
+        entry[FEWEST_CASES] = answer.fewest_cases
     alone, together = answer.alone, answer.with_others
     for name, value in ((ALONE, alone), (TOGETHER, together)):
         if value is not None and not metric.allows(value):

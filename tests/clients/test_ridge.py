@@ -151,7 +151,7 @@ def test_a_target_averages_logistic_heads_that_need_no_temperature(kinds):
 
 
 @pytest.mark.parametrize("paths", ["both", "logistic"])
-def test_held_out_labels_are_judged_in_the_runs_metric_or_where_a_class_is_rare_in_auroc(paths):
+def test_held_out_labels_are_judged_in_the_runs_metric(paths):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(200, 3)), np.arange(200) % 20 == 0
     x[y] += 1
@@ -161,15 +161,12 @@ def test_held_out_labels_are_judged_in_the_runs_metric_or_where_a_class_is_rare_
     for metric in (None, "auroc", "accuracy", "ece"):
         fitted = fit_target(own, FitHead(paths=paths, start=start, metric=metric))
         answer = told[metric] = fitted.answer()
-        judged = metric or "auroc"
-        assert answer.metric == (None if judged == "accuracy" else judged)
         outputs = fitted.held_out["together"] * (1 if paths == "logistic" else answer.temperature)
-        assert answer.held_out == pytest.approx(measure(outputs, own.labels)[judged])
-    assert told[None] == told["auroc"]
-    assert told["accuracy"].held_out >= 0.95, "the share of the others"
+        assert answer.held_out == pytest.approx(measure(outputs, own.labels)[metric or "accuracy"])
+    assert told[None] == told["accuracy"] != told["auroc"]
     regression = Labelled(own.rows, own.targets, None, [3])
     answer = fit_target(regression, FitHead(paths="target", start=start, metric="rmse")).answer()
-    assert (answer.metric, answer.held_out) == ("rmse", answer.held_out_target)
+    assert answer.held_out == answer.held_out_target > 0
 
 
 @pytest.mark.parametrize(("paths", "factor"), [("logistic", 3), ("both", 8)])

@@ -218,4 +218,4 @@ def test_a_model_that_is_not_better_than_the_most_frequent_class_says_so():
     confusion = {"classes": ["ill", "well"], "counts": [[30, 0], [10, 0]], "most-frequent": least}
     text = section(card(recorded(record(1, confusion=confusion)), Model()), "Results")
     assert "Not better" in text
-    assert "| accuracy | 75.0% | 75.0% |" in text
+    assert "| accuracy | 75.0% | 59.8% to 85.8% | 75.0% (most frequent class) |" in text

@@ -296,22 +296,20 @@ def test_a_run_ends_with_what_the_sources_bring(record, says):
 
 
 def test_the_target_is_asked_for_the_runs_metric_which_cannot_change_later(tmp_path):
-    told = replace(TOLD, metric="auroc")
-    found, _, strategy = start(
-        sites={"t": Site("t", told=told)}, metric="auroc", output=RunFolder(tmp_path), rounds=1
-    )
+    found, _, _ = start(info={"t": {"headline": "auroc"}})
+    assert found["t"].asked.metric == "auroc", "which a rare class asks for"
+    found, _, strategy = start(metric="auroc", output=RunFolder(tmp_path))
     assert found["t"].asked.metric == "auroc"
     (record,) = strategy.history
     assert record["judged-in"] == "auroc"
     assert "+25.0 points of AUROC" in strategy.conclusion(record)[0]
     for metric, refused in (("accuracy", True), (None, True), ("auroc", False)):
-        again = {"sites": {"t": Site("t", told=told)}, "output": RunFolder(tmp_path, resume=True)}
         with (
             pytest.raises(ConfigError, check=names("metric", "accuracy", "--metric auroc"))
             if refused
             else nullcontext()
         ):
-            start(**again, metric=metric, rounds=2)
+            start(metric=metric, output=RunFolder(tmp_path, resume=True), rounds=2)
 
 
 def test_a_round_that_is_held_says_nothing():

@@ -19,6 +19,7 @@ from fda_flower.reporting.figures import (
     add_legend,
     draw_bars,
     draw_baseline,
+    draw_confusion,
     draw_curves,
     draw_dots,
     draw_sources,
@@ -100,6 +101,14 @@ def bars(values: Mapping[str, tuple[float, Ends]], xlabel: str, baseline: Line |
     figure, (axis,) = panels([""], xlabel, wide=True, height=0.6 + 0.2 * len(values))
     draw_bars(axis, values)
     add_legend(figure, [], more=draw_baseline(axis, baseline, upright=True))
+    return figure
+
+
+@matplotlib.rc_context(PRINT)
+def matrix(confusion: Mapping[str, Any]) -> Figure:
+    """Return a confusion matrix, as a record has it."""
+    figure, (axis,) = panels([""], "Predicted", wide=True, height=1.0 + 0.2 * len(confusion["classes"]))
+    draw_confusion(axis, confusion["counts"], confusion["classes"])
     return figure
 
 

@@ -19,6 +19,7 @@ from fda_flower.reporting.plots import (
     MEMBER,
     WEIGHT,
     baseline_line,
+    last_confusion,
     member_weights,
     plot_alike,
     plot_sites,
@@ -39,14 +40,15 @@ from fda_flower.reporting.run_tables import (
 from fda_flower.reporting.sites import sites_in, sites_note, sites_table
 from fda_flower.reporting.summary import (
     interval_of,
+    last_evaluation,
     name_of_baseline,
     scores,
     summarise,
 )
 from fda_flower.reporting.tables import Part, Table, escaped
-from fda_flower.reporting.words import describe_theory, judge
+from fda_flower.reporting.words import describe_theory, judge, support_of
 
-BY_ROUND = "The target by round"
+BY_ROUND, CONFUSION = "The target by round", "confusion matrix, last round"
 NO_FIGURES = ("round", "bytes-received", "test-", "selected")
 """How numbers in a record begin that do not measure the target."""
 TOOK_PART, NOT_USED, COULD_NOT, NO_REPLY = charts.STATES
@@ -116,7 +118,10 @@ def _figures(history: Sequence[Record], headline: str) -> list[Chart]:
     together = [name for name in by_name if _metric_of(name) == METRICS[headline]]
     charted = {METRICS[headline].axis: together} if together else {}
     charted |= {name: [name] for name in by_name if name not in together}
-    figures, once = {}, are_single({name: [values] for name, values in by_name.items()})
+    figures, once = dict[str, Figure](), are_single({name: [values] for name, values in by_name.items()})
+    matrix = last_confusion(history)
+    if matrix and once:
+        figures[CONFUSION] = charts.matrix(matrix)
     for label, group in charted.items():
         series = {name: by_name[name] for name in group}
         known = headline if group == together else group[0]
@@ -126,6 +131,8 @@ def _figures(history: Sequence[Record], headline: str) -> list[Chart]:
         else:
             curves = {name: [values] for name, values in series.items()}
             figures[label] = charts.curves(curves, styles_of(group), label, line)
+    if matrix and not once:
+        figures[CONFUSION] = charts.matrix(matrix)
     title = "The target, evaluated once; a black line is a 95% interval" if once else BY_ROUND
     return [Chart(figures, title)] if figures else []
 
@@ -391,5 +398,10 @@ def _headlines(run: RecordedRun) -> Table:
     }
     if line := baseline_line([run.history], run.metric):
         columns[f"{name_of_baseline(run.metric)}, {metric.label}"] = f"{line[0]:.{metric.decimals}f}"
+    evaluation = last_evaluation(run.history, run.metric)
+    if ends := evaluation.get("interval"):
+        columns["95% interval"] = " to ".join(map(metric.show, ends))
+    if support := support_of({**evaluation, "metric": run.metric}):
+        columns["test samples"] = support
     columns |= {"rounds": str(len(run.history)), "seconds": seconds, "MB received": received}
     return Table(["method", "seed", *columns], [[run.label, run.seed, *columns.values()]])

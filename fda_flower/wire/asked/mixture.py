@@ -12,11 +12,10 @@ from fda_flower.wire.releases import Release
 class MixtureReport(Answer):
     """Mixture's numbers by member; all may be absent.
 
-    `held_out` and `test` are the run's metric on held-out labels and the test set; `metric` names it, if it
-    is not the task's first. Members in `left_out` have outputs that are not finite. `folds` are their sizes,
-    and `alone` counts the classes with one label. `held_out_mixture` and `held_out_target` are the held-out
-    metrics of the whole mixture, and of one without the sources. `taught` and `teacher` are a student's
-    number of unlabelled samples and the mixture's metric.
+    `held_out` and `test` are the run's metric on held-out labels and the test set. Members in `left_out` have
+    outputs that are not finite. `folds` are their sizes, and `alone` counts the classes with one label.
+    `held_out_mixture` and `held_out_target` are the held-out metrics of the whole mixture, and of one without
+    the sources. `taught` and `teacher` are a student's number of unlabelled samples and the mixture's metric.
     """
 
     weights: Annotated[Mapping[str, Share], Release.FIGURES] | None = None
@@ -30,7 +29,6 @@ class MixtureReport(Answer):
     held_out_target: Figure | None = None
     taught: Annotated[Natural, Release.COUNTS] | None = None
     teacher: Figure | None = None
-    metric: Annotated[MetricName, Release.FIGURES] | None = None
 
 
 class EvaluateMixture(Question):
@@ -39,7 +37,7 @@ class EvaluateMixture(Question):
     `folds`, `epochs`, `members` and `views` are as in `MixturePlan`. The target's own model begins as
     `first` in the round `first_round`. Without a `report` the answer is empty, and the reply has only the
     number of test samples; with `student` one network evaluates in place of the mixture. `metric` is the
-    run's, if it names one.
+    run's, by default the task's first.
     """
 
     action = "mixture"

@@ -45,7 +45,7 @@ class HeadFitted(Answer):
     start from it, and `source_weight` the weight of the sources' rows in the heads that pool. `kinds` are the
     weights of several kinds of rows; `unlabelled` counts the samples without labels, whose fit has the weight
     `unlabelled_share`. `held_out` is the run's metric on the target's held-out labels, `held_out_target` and
-    `held_out_sources` the same with one side alone; `metric` names it, if it is not the task's first.
+    `held_out_sources` the same with one side alone.
     `fewest_labels` counts the rarest class, and for survival `events` the ones that came; `horizons` are the
     run's.
     """
@@ -57,7 +57,6 @@ class HeadFitted(Answer):
     held_out: OfHead | None = None
     held_out_target: OfHead | None = None
     held_out_sources: OfHead | None = None
-    metric: Annotated[MetricName, Release.HEAD] | None = None
     fewest_labels: Annotated[Natural, Release.COUNTS] | None = None
     kinds: Annotated[tuple[Share, ...], Release.HEAD] = ()
     unlabelled: Annotated[Natural, Release.COUNTS] | None = None
@@ -71,7 +70,7 @@ class FitHead(Question):
 
     `paths` are the heads to average; ``logistic`` ones need classes. `start` has the arrays of
     `fda_flower.aggregation.Sums.start`, of each kind of rows, or of centred sums. `unlabelled` asks for a fit
-    to the samples without labels, too. `metric` is the run's, if it names one.
+    to the samples without labels, too. `metric` is the run's, by default the task's first.
     """
 
     action = "fit_head"
@@ -91,7 +90,8 @@ class SiteFitted(Answer):
 
     `alone` and `with_others` are the run's metric, and `gain_low` and `gain_high` the interval of the
     difference. `share` is the share of the others' solution. `test` has all metrics on
-    `test_examples` samples.
+    `test_examples` samples. Where each class counts alike in the metric, `fewest_cases` are the samples of
+    the rarest class.
     """
 
     kept: Annotated[bool, Release.NOTHING]
@@ -102,6 +102,7 @@ class SiteFitted(Answer):
     share: OfHead | None = None
     test: Annotated[Mapping[str, float], Release.HEAD] | None = None
     test_examples: Annotated[Natural, Release.COUNTS] | None = None
+    fewest_cases: Annotated[Natural, Release.COUNTS] | None = None
 
 
 class FitSiteHead(Question):

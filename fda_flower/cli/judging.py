@@ -1,0 +1,94 @@
+"""What judges a model on labelled samples: its run's metric, its classes, and its curves."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fda_flower.files import read_json
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from fda_flower.prediction.files import About
+
+
+def summary_beside(run: Path) -> dict[str, Any]:
+    """Return the summary of the run in this folder, or with this chosen model; empty without one."""
+    from fda_flower.records.folder import CHOSEN_MODEL
+    from fda_flower.reporting.summary import SUMMARY
+
+    path = (run.parent if run.name == CHOSEN_MODEL else run) / SUMMARY
+    return dict(read_json(path, "delete it")) if path.exists() else {}
+
+
+def headline_beside(
+    run: Path, about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]", metrics: Mapping[str, float]
+) -> str:
+    """Return the metric of the run in this folder; without its summary, the one that these labels ask for."""
+    import numpy as np
+
+    from fda_flower.metrics import rare_headline
+    from fda_flower.records.record import default_metric
+
+    said, rare = summary_beside(run).get("metric"), None
+    if about.task == "classes":
+        rare = rare_headline(np.bincount(y, minlength=outputs.shape[1]).tolist())
+    return next((name for name in (said, rare) if name in metrics), default_metric(metrics))
+
+
+def lines_of(metrics: Mapping[str, float], intervals: Mapping[str, tuple[float, float]]) -> dict[str, str]:
+    """Return a line for each metric, with its interval if it has one."""
+    from fda_flower.metrics import METRICS
+
+    lines = {}
+    for name, value in metrics.items():
+        metric, limits = METRICS[name], intervals.get(name)
+        between = f" (95% interval: {' to '.join(map(metric.show, limits))})" if limits else ""
+        lines[name] = f"{metric.title}: {metric.show(value)}{between}"
+    return lines
+
+
+def classes_of(about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, Any]:
+    """Return the entries of a summary for classes: the confusion matrix and each class's metrics."""
+    from fda_flower.metrics import by_class, confusion
+
+    if about.task != "classes":
+        return {}
+    counts = confusion(outputs, y)
+    names = [str(name) for name in about.class_names or range(len(counts))]
+    return {
+        "confusion": {"classes": names, "counts": counts.tolist()},
+        "classes": by_class(counts, names),
+    }
+
+
+def draw_curves(
+    path: Path, about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]", groups: "NDArray[Any] | None"
+) -> None:
+    """Draw the ROC and calibration curves of each class, or of the rarer of two, into a file."""
+    import numpy as np
+
+    from fda_flower.files import writing
+    from fda_flower.prediction.model import probabilities
+    from fda_flower.reporting.curves import Curve, plot_curves
+    from fda_flower.reporting.figures import save_figure
+
+    names = [str(name) for name in about.class_names or range(outputs.shape[1])]
+    counts, shares = np.bincount(y, minlength=len(names)), probabilities(outputs)
+    chosen = [int(counts.argmin())] if len(names) == 2 else np.argsort(counts, kind="stable").tolist()
+    curves = {names[i]: Curve(shares[:, i], y == i, groups) for i in chosen if 0 < counts[i] < len(y)}
+    with writing("picture", path):
+        save_figure(path, plot_curves(curves, f"{len(y):,} test samples"))
+
+
+def check_curves(path: Path | None, about: "About") -> None:
+    """Raise a `ConfigError` unless curves can be drawn into a file."""
+    from fda_flower.errors import invalid
+    from fda_flower.reporting.figures import FORMATS
+
+    if path is None:
+        return
+    if path.suffix.removeprefix(".") not in FORMATS:
+        raise invalid("curves", path, f"give a file that ends with .{', .'.join(FORMATS)}")
+    if about.task != "classes":
+        raise invalid("curves", path, "leave it out", "but only classes have such curves")
