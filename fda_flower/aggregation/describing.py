@@ -79,13 +79,15 @@ class Rows:
 
     def count_units(self, among: NDArray[np.bool_]) -> int:
         """Return how many units have some of the rows."""
-        return len(np.unique(self.units[among]))
+        return int(self.count(np.zeros(len(self.units), np.int64), 1, among)[0])
 
     def count(self, codes: Ints, size: int, among: NDArray[np.bool_] | None = None) -> Ints:
         """Return how many units have each code from 0 to ``size - 1``; negative codes do not count."""
         counted = codes >= 0 if among is None else (codes >= 0) & among
-        pairs = np.unique(codes[counted] * (self.units.max(initial=0) + 1) + self.units[counted])
-        return np.bincount(pairs // (self.units.max(initial=0) + 1), minlength=size)
+        if self.number_of_units == len(self.units):
+            return np.bincount(codes[counted], minlength=size)
+        most = self.units.max(initial=0) + 1
+        return np.bincount(np.unique(codes[counted] * most + self.units[counted]) // most, minlength=size)
 
 
 def rounded(counts: Ints, cell: int) -> Ints:

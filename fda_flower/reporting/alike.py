@@ -38,20 +38,22 @@ def alike_table(described: Described) -> Table:
     ]
     columns = dict.fromkeys(column for each in sites.values() for column in each.get("columns", ()))
     for column in [*columns][:MOST_COLUMNS]:
-        rows.append([column, *(_shown(each, each.get("columns", {}).get(column)) for each in sites.values())])
+        cells = {name: each.get("columns", {}).get(column) for name, each in sites.items()}
+        are_shares = all(is_share(cell["mean"], cell["deviation"]) for cell in cells.values() if cell)
+        rows.append([column, *(_shown(sites[name], cell, are_shares) for name, cell in cells.items())])
     if (more := len(columns) - MOST_COLUMNS) > 0:
         rows.append([f"({counted(more, 'more column')} in {FILE})", *("" for _ in sites)])
-    cells = sorted({each["min-cell"] for each in sites.values()})
-    what = f"counts are multiples of {' or '.join(map(str, cells))}"
+    multiples = sorted({each["min-cell"] for each in sites.values()})
+    what = f"counts are multiples of {' or '.join(map(str, multiples))}"
     return Table(["", *sites], rows, f"Who has what: mean ± deviation, about the quartiles; {what}")
 
 
-def _shown(site: Mapping[str, Any], column: Mapping[str, Any] | None) -> str:
-    """Return a cell; empty for a column that a site leaves out."""
+def _shown(site: Mapping[str, Any], column: Mapping[str, Any] | None, are_shares: bool) -> str:
+    """Return a cell, of zeros and ones with the share alone."""
     if column is None:
         return "too few values"
     mean, deviation = column["mean"], column["deviation"]
-    text = f"{mean:.0%}" if is_share(mean, deviation) else f"{mean:.4g} ± {deviation:.3g}"
+    text = f"{mean:.0%}" if are_shares else f"{mean:.4g} ± {deviation:.3g}"
     if quartiles := column.get("quartiles"):
         text += f" ({', '.join(f'{each:.3g}' for each in quartiles)})"
     missing = min(column["missing"] / site["units"], 1.0)

@@ -379,6 +379,8 @@ FARTHEST = 3.0
 def plot_alike(described: Mapping[str, Any]) -> Figure:
     """Plot the distance of each column between two sites, in deviations; grey where one says none."""
     pairs = described["pairs"]
+    if not pairs:
+        return blank("Each site compares itself with the others, in its own log.")
     columns = [*described["all"]] or ["features"]
     values = np.array([_distances(pair, columns) for pair in pairs], np.float64).reshape(
         len(pairs), len(columns)

@@ -87,7 +87,7 @@ def test_sites_say_what_pandas_says_and_the_sentences_name_what_was_changed(tabl
     assert result.config.strategy.conclusion(result.history[-1])[-1] == MEASURED
 
 
-def test_with_masks_the_server_has_the_same_totals_and_no_site(tables):
+def test_with_masks_the_server_has_the_same_totals_and_no_site(tables, tmp_path):
     folder, _ = tables
     said = described(folder)
     masked = described(folder, method_options={"secure": True, "report": "full"})
@@ -97,7 +97,9 @@ def test_with_masks_the_server_has_the_same_totals_and_no_site(tables):
     assert masked["sites"]["all sites"]["classes"]["ill"] == sum(counts)
     assert [pair["sites"] for pair in masked["pairs"]] == [[name, REST] for name in NAMES]
     assert masked["pairs"][1]["distances"]["chol"] > 1
-    assert described(folder, method_options={"secure": True})["pairs"] == []
+    quiet = run(**settings_of(folder, method_options={"secure": True}), output=tmp_path / "run")
+    assert quiet.history[-1]["described"]["pairs"] == []
+    assert (tmp_path / "run" / "sites-alike.png").exists()
 
 
 def test_with_a_target_each_other_site_is_compared_with_it(tables):
