@@ -158,7 +158,8 @@ def show_data(
         with report.problems.caught():
             needs(sizes)
     names = {name: f"{name} (target)" if name == spec.target_name else name for name in report.domains}
-    show_domains(report.domains, sizes, names, f"{spec.dataset} in {folder}")
+    what = "Label" if spec.task == "multilabel" else "Class"
+    show_domains(report.domains, sizes, names, f"{spec.dataset} in {folder}", what)
     out.text(f"Inputs: {report.inputs}")
     for note in report.notes:
         out.warning(note)
@@ -244,8 +245,12 @@ def show_domains(
     sizes: Mapping[str, Mapping[str, int]],
     names: Mapping[str, str],
     title: str,
+    what: str = "Class",
 ) -> None:
-    """Print each domain's samples, classes and missing values: in one table if it fits the terminal."""
+    """Print each domain's samples, classes and missing values: in one table if it fits the terminal.
+
+    `what` is a class, or a label of which samples have several.
+    """
     from fda_flower.reporting import Table
 
     classes = list(dict.fromkeys(label for domain in domains.values() for label in domain.classes))
@@ -272,7 +277,7 @@ def show_domains(
     members = [[label, *(each.classes.get(label, 0) for each in domains.values())] for label in classes]
     missing = [[name, *(each.missing.get(name, 0) for each in domains.values())] for name in columns]
     for kind, about, cells in (
-        ("Class", "Samples of each class", members),
+        (what, f"Samples of each {what.lower()}", members),
         ("Column", "Missing values", missing),
     ):
         if cells:

@@ -14,6 +14,7 @@ from fda_flower.names.words import counted, of_units
 from fda_flower.records.parts import describe_parts
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.reporting.alike import Described, alike_lines, alike_notes, alike_table, described_in
+from fda_flower.reporting.labels import table_of_labels
 from fda_flower.reporting.results import FEW, RecordedRun
 from fda_flower.reporting.run_tables import settings_table, sizes_table, sources_in
 from fda_flower.reporting.summary import (
@@ -216,6 +217,8 @@ def _results(run: RecordedRun, model: Model) -> list[Part]:
     summary = summarise(run.history, run.metric)
     parts += map(escaped, [*model.conclusion, *judge(summary), *describe_theory(summary)])
     parts += [part for part in figures_of(evaluation, run.history) if part not in parts]
+    if labels := evaluation.get("labels"):
+        parts.append(table_of_labels(labels, count))
     if classes := evaluation.get("classes"):
         header = ["class", "precision", "recall", "F1", "test samples"]
         rows = [
@@ -320,6 +323,8 @@ def _limits(run: RecordedRun, model: Model) -> list[Part]:
         lines.append(f"It misses more than half of the test samples of the class {', '.join(weak)}.")
     if missing := [n for n, each in evaluation.get("classes", {}).items() if not each["support"]]:
         lines.append(f"The test set has no sample of the class {', '.join(missing)}.")
+    if missing := [n for n, each in evaluation.get("labels", {}).items() if not each["support"]]:
+        lines.append(f"The test set has no sample with the label {', '.join(missing)}.")
     if (model.description.get("predictor") or {}).get("kind") not in (None, "network"):
         lines.append("Several networks make a prediction.")
     lines.append("One run with one seed: another seed gives another model, with other metrics.")

@@ -14,8 +14,9 @@ from fda_flower.errors import RunError
 from fda_flower.files import json_safe, write_atomically
 from fda_flower.metrics import CONFIDENCE, EFFECTIVE, INTERVALS, METRICS, SETS, UNITS, by_class, interval
 from fda_flower.names.words import of_units
-from fda_flower.records.record import LAST as LAST
 from fda_flower.records.record import (
+    FREQUENCIES,
+    LABELS,
     MEAN_OF_LABELS,
     MOST_FREQUENT,
     TEST_EXAMPLES,
@@ -26,6 +27,7 @@ from fda_flower.records.record import (
     has_stopped,
     recorded,
 )
+from fda_flower.records.record import LAST as LAST
 from fda_flower.runs.config import RunConfig
 
 ACCURACY, AVERAGE = "accuracy", "-average"
@@ -140,7 +142,8 @@ def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[s
 
     ``figures`` and ``intervals`` are the last round's, as in the record, and ``interval`` is the 95% interval
     of ``last5`` (`interval_of`). ``confusion`` and ``classes`` are the confusion matrix and each class's
-    metrics; ``sets`` are as in the record; for ``baseline`` see `baseline_of`.
+    metrics, or ``labels`` each of several labels'; ``sets`` are as in the record; for ``baseline`` see
+    `baseline_of`.
     """
     last = _last_evaluated(history)
     tests = Sampling.of(history)
@@ -157,6 +160,8 @@ def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[s
     if "counts" in confusion:  # the lines of an experiment's records keep the baseline alone
         classes = by_class(np.array(confusion["counts"]), confusion["classes"])
         evaluation |= {"confusion": confusion, "classes": classes}
+    if labels := last.get(LABELS):
+        evaluation["labels"] = labels["labels"]
     if baseline := baseline_of(history):
         evaluation["baseline"] = baseline
     return evaluation
@@ -192,12 +197,14 @@ def _last_evaluated(history: Sequence[Record]) -> Record:
 def baseline_of(history: Sequence[Record]) -> dict[str, Any]:
     """Return the metrics of the baseline on the target's test set; empty if unknown.
 
-    The baseline ignores its input: it predicts the most frequent class (``class``) or the mean of the labels.
+    The baseline ignores its input: it predicts the most frequent class (``class``), or the mean of the labels
+    or, of several, their frequencies.
     Of some metrics it is the same on every test set (`Metric.chance`).
     """
     last = _last_evaluated(history)
     always = {n: m.chance for n, m in METRICS.items() if m.chance is not None and last.get(n) is not None}
-    return always | (last.get(MEAN_OF_LABELS) or last.get("confusion", {}).get(MOST_FREQUENT, {}))
+    of_labels = last.get(MEAN_OF_LABELS) or last.get(LABELS, {}).get(FREQUENCIES)
+    return always | (of_labels or last.get("confusion", {}).get(MOST_FREQUENT, {}))
 
 
 def baseline_in(history: Sequence[Record], metric: str = ACCURACY) -> float | None:

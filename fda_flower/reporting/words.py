@@ -225,7 +225,7 @@ def support_of(summary: Mapping[str, Any], before: str = "") -> str:
 
 
 def describe_classes(summary: Mapping[str, Any]) -> list[str]:
-    """Return lines on classes of unequal size: other metrics, recall and precision by class, few cases."""
+    """Return lines on classes of unequal size, and on few test cases of a class or a label."""
     baseline, classes = summary.get("baseline", {}), summary.get("classes", {})
     lines, own = list[str](), summary.get("metric", ACCURACY)
     if is_uneven(baseline):
@@ -240,8 +240,9 @@ def describe_classes(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _counts(summary: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of test samples of each class, as far as known."""
-    return {name: each["support"] for name, each in summary.get("classes", {}).items()}
+    """Return the number of test samples of each class, or with each of several labels, as far as known."""
+    each_of = {**summary.get("classes", {}), **summary.get("labels", {})}
+    return {name: each["support"] for name, each in each_of.items()}
 
 
 def _of_class(name: str, entry: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
@@ -272,11 +273,11 @@ def describe_few(few: Mapping[str, int]) -> str:
     Examples
     --------
     >>> describe_few({"ill": 6})
-    'Few test cases (ill 6): metrics in which each class counts alike (*) hang on them; rank nothing by these'
+    'Few test cases (ill 6): metrics in which each counts alike (*) hang on them; rank nothing by these'
     """
     counts = ", ".join(f"{name} {number}" for name, number in [*few.items()][:MOST_SHOWN])
     rest = ", ..." if len(few) > MOST_SHOWN else ""
-    what = f"metrics in which each class counts alike ({FEW}) hang on them; rank nothing by these"
+    what = f"metrics in which each counts alike ({FEW}) hang on them; rank nothing by these"
     return f"Few test cases ({counts}{rest}): {what}"
 
 

@@ -8,7 +8,6 @@ from fda_flower.engines import Resources
 from fda_flower.errors import ConfigError, check_choice, invalid
 from fda_flower.metrics import headline_metric
 from fda_flower.models import ADABN, AND, LINEAR, MODELS, reads_text, uses_own_statistics
-from fda_flower.names.tasks import TASKS
 from fda_flower.runs.completion import (
     VARIANTS,
     Completion,
@@ -143,7 +142,7 @@ def _check_method(run: Request, method: Method, data: DataSpec) -> None:
     if run.class_weights != "none" and (data.task != "classes" or not trains):
         why = f"but {what} has no local training to weigh them in"
         if data.task != "classes":
-            why = f"but '{run.dataset}' is {TASKS[data.task]}, which has no classes"
+            why = f"but the task of '{run.dataset}' is {data.task}, which has no classes"
         raise invalid("class-weights", run.class_weights, "leave it out", why)
     strategy = method.build(**strategy_options(run, method, data))
     if run.privacy.of_patients and strategy.without_patients is not None:

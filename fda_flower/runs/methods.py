@@ -211,6 +211,7 @@ METHODS: Registry[Method] = Registry(
             "mixture:Mixture",
             ensemble=True,
             single="student",
+            needs=("no several labels",),
         ),
         "ridge": _ours(
             "Ridge",

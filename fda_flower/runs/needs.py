@@ -84,13 +84,18 @@ NEEDS: dict[str, Need] = {
     "classes": Need(
         "classes",
         lambda facts: facts.task == "classes",
-        "this data set has none: choose another data set",
+        "the task of this data set is {task}: choose another data set",
     ),
     "rows": Need(
         "a table without texts, or images with a pretrained network",
         lambda facts: facts.has_rows,
         "the samples are neither: for images choose a pretrained network, whose features are compared, such "
         "as --model efficientnet-lite0",
+    ),
+    "no several labels": Need(
+        "a single label of each sample",
+        lambda facts: facts.task != "multilabel",
+        "the task of this data set is {task}: choose another data set",
     ),
     "two sources": Need(
         "at least two sources", lambda facts: facts.sources > 1, "there is {sources}: add a source"
@@ -104,6 +109,6 @@ def check_needs(method: str, needs: Iterable[str], facts: Facts) -> None:
     for name in needs:
         need = NEEDS[name]
         if not need.is_met(facts):
-            remedy = need.remedy.format(model=facts.model_name, sources=facts.sources)
+            remedy = need.remedy.format(model=facts.model_name, sources=facts.sources, task=facts.task)
             message = f"method '{method}' needs {need.what}, but {remedy}, or choose another method"
             raise ConfigError(message, thing="method", value=method)

@@ -15,6 +15,7 @@ from fda_flower.reporting.alike import alike_lines, alike_notes, alike_table, de
 from fda_flower.reporting.figures import Ends, are_single, styles_of
 from fda_flower.reporting.html import charts
 from fda_flower.reporting.html.page import Chart, Code, Page, Section
+from fda_flower.reporting.labels import table_of_labels
 from fda_flower.reporting.plots import (
     MEMBER,
     WEIGHT,
@@ -39,6 +40,7 @@ from fda_flower.reporting.run_tables import (
 )
 from fda_flower.reporting.sites import sites_in, sites_note, sites_table
 from fda_flower.reporting.summary import (
+    TEST_SAMPLES,
     interval_of,
     last_evaluation,
     name_of_baseline,
@@ -62,7 +64,7 @@ def run_page(run: RecordedRun, title: str, card: Sequence[Part] = (), conclusion
     summary = summarise(history, run.metric)
     judged = map(escaped, [*conclusion, *judge(summary), *describe_theory(summary)])
     sections = [
-        Section("Results", [_headlines(run), *judged, *_figures(history, run.metric)]),
+        Section("Results", [_headlines(run), *judged, *_labels(summary), *_figures(history, run.metric)]),
         Section("Who has what", _alike(history)),
         Section("What the others bring to each site", _sites(history)),
         Section("Weights of the sources", _trust(history)),
@@ -77,6 +79,11 @@ def run_page(run: RecordedRun, title: str, card: Sequence[Part] = (), conclusion
     ]
     about = "; ".join(filter(None, [run.label, run.data, f"seed {run.seed}"]))
     return Page(title, about, [each for each in sections if each.parts], run.state)
+
+
+def _labels(summary: Mapping[str, Any]) -> list[Table]:
+    labels = summary.get("labels")
+    return [table_of_labels(labels, summary.get(TEST_SAMPLES, 0))] if labels else []
 
 
 def results_page(
