@@ -9,6 +9,7 @@ from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.aggregation.ridge import RegularizationPath, temperatures_without
 from fda_flower.aggregation.sums import factorised
 from fda_flower.aggregation.units import Units
+from fda_flower.metrics import measure
 
 
 @pytest.fixture
@@ -80,3 +81,32 @@ def test_rows_without_labels_are_not_used(rows):
     ]
     np.testing.assert_array_equal(fits[0].heads[0], fits[1].heads[0])
     assert fits[1].unlabelled is None
+
+
+def test_left_out_outputs_rank_without_the_level_that_leaving_out_moves():
+    """Labels that follow from nothing have an area of 1/2; of left-out outputs as they are it is far below."""
+    rng, areas = np.random.default_rng(0), []
+    for _ in range(30):
+        x, labels = to_rows(rng.normal(size=(30, 5))), (rng.random((30, 4)) < 0.3).astype(int)
+        kinds = [Kind(x, np.zeros((6, 4)))]
+        fit = fit_kinds(kinds, targets_of_labels(labels), labels, "target")
+        both = fit.held_out, fit.ranked(kinds, Units.of(30))
+        areas.append([measure(each, labels, "multilabel")["auroc"] for each in both])
+    raw, ranked = np.mean(areas, axis=0)
+    assert raw < 0.42
+    assert abs(ranked - 0.5) < 0.05
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(24) // 2], ids=["rows", "patients"])
+def test_a_level_is_the_mean_output_of_the_heads_without_a_unit(rows, groups):
+    x, labels, sums, *_ = rows
+    targets, units = targets_of_labels(labels), Units.of(24, groups)
+    fit = fit_ridge(x, targets, sums.solution(), sums.whole, "pooled", groups)
+    without = units.numbers != 3
+    factor, solution = factorised(sums.whole), sums.solution()
+    path = RegularizationPath(x[without], "pooled", factor)
+    rest = (targets - x @ solution)[without]
+    head = path.back @ path.kernel.coefficients(1.0, rest) + solution
+    expected = x.mean(axis=0) @ (head - fit.head)
+    for row in np.flatnonzero(~without):
+        np.testing.assert_allclose(fit.levels(x, units)[row], expected, atol=1e-9)
