@@ -84,7 +84,7 @@ def test_rows_without_labels_are_not_used(rows):
 
 
 def test_left_out_outputs_rank_without_the_level_that_leaving_out_moves():
-    """Labels that follow from nothing have an area of 1/2; of left-out outputs as they are it is far below."""
+    """The area is 1/2 of labels that follow from nothing, and less of left-out outputs as they are."""
     rng, areas = np.random.default_rng(0), []
     for _ in range(30):
         x, labels = to_rows(rng.normal(size=(30, 5))), (rng.random((30, 4)) < 0.3).astype(int)

@@ -88,7 +88,7 @@ def test_its_model_predicts_a_probability_of_each_label_alone(of_table, tmp_path
 
 def test_a_label_becomes_a_prediction_only_by_its_users_threshold(of_table):
     model = load(of_table[0] / "run")
-    columns = dict.fromkeys(COLUMNS, [0.5])
+    columns = {name: [0.5] for name in COLUMNS}
     for call, thing in ((model.predict, "model"), (model.predict_set, "coverage")):
         with pytest.raises(ConfigError) as refused:
             call(columns)
