@@ -25,7 +25,6 @@ from fda_flower.clients.client import DomainClient
 from fda_flower.clients.features import groups_of
 from fda_flower.clients.ridge import rows_of, unchanged
 from fda_flower.clients.ridge_numpy import Array, Labelled, TargetHead, fit_from, placed
-from fda_flower.clients.ridge_slopes import gain_of_c
 from fda_flower.clients.secure_sums import as_masked
 from fda_flower.datasets import Samples
 from fda_flower.metrics import (
@@ -37,6 +36,7 @@ from fda_flower.metrics import (
     paired_shares,
 )
 from fda_flower.metrics.classes import probabilities_of
+from fda_flower.metrics.survival import gain_of_c
 from fda_flower.names.tasks import NUMBERS
 from fda_flower.prediction.predictors import Single
 from fda_flower.wire.asked.ridge import FitSiteHead, SiteFitted

@@ -1,18 +1,11 @@
-"""Ridge's target where patients are followed: heads near the sources, and what others bring to C."""
+"""Ridge's target where patients are followed: heads near the sources."""
 
 from typing import Any
 
-from numpy.typing import NDArray
-
 from fda_flower.aggregation import LEAST_EVENTS, Layers, Level, Outcomes, Paths, SlopesFit, fit_slopes
 from fda_flower.aggregation.sums import Array, unpack
-from fda_flower.aggregation.survival import curves_of, risk_of
 from fda_flower.errors import ConfigError
-from fda_flower.metrics.survival import bootstrapped, limits
 from fda_flower.names.words import counted
-
-SEED = 0
-"""Of the bootstrap samples, which are the same in each run."""
 
 
 def fit_from_slopes(
@@ -44,12 +37,3 @@ def fit_from_slopes(
     if fit.source_weight is not None:
         numbers["source_weight"] = fit.source_weight
     return fits, numbers
-
-
-def gain_of_c(
-    alone: Array, together: Array, outcomes: Outcomes, groups: NDArray[Any] | None
-) -> tuple[float, float] | None:
-    """Return the 95% interval of the difference of two outputs' C on the same patients, by bootstrap."""
-    risks = [risk_of(curves_of(each)) for each in (alone, together)]
-    drawn = bootstrapped(risks, outcomes, SEED, outcomes.horizons[-1], weighed=True)
-    return limits(drawn[:, 1] - drawn[:, 0])

@@ -117,6 +117,8 @@ class Domain:
     @property
     def from_all_rows(self) -> tuple[str, str] | None:
         """By what each of its samples affects the inputs of all, in words, and a remedy; or None."""
+        if self.train.outcomes is not None:
+            return "the pseudo-values that are their labels", "choose another task than survival"
         if self.preparation is not None and (found := self.preparation.follows_from_all_rows):
             remedy = "choose images whose image_size and depth are given, or a column of text alone"
             return " and ".join(found), remedy

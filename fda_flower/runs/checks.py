@@ -95,6 +95,11 @@ def _check_privacy(run: Request, method: Method, data: DataSpec) -> None:
 
 
 def _check_patients(run: Request, method: Method, data: DataSpec) -> None:
+    if data.task == "survival":
+        why = (
+            "but each label of a survival follows from all patients of a site, so that no noise protects one"
+        )
+        raise invalid("dp-unit", run.dp_unit, "leave it out, or choose another task", why)
     noise = None if method.centralised else method.noise
     if noise is None:
         able = [name for name, each in METHODS.items() if each.noise]
@@ -139,6 +144,9 @@ def _check_method(run: Request, method: Method, data: DataSpec) -> None:
     if run.beta is not None:
         _check_beta(run, method, sources)
     trains = not method.centralised and method.train is None
+    if data.task == "survival" and method.train is not None and AND in run.model:
+        why = "but a survival's heads are on the features of one network"
+        raise invalid("model", run.model, f"choose one, such as {LINEAR}", why)
     if run.class_weights != "none" and (data.task != "classes" or not trains):
         why = f"but {what} has no local training to weigh them in"
         if data.task != "classes":
