@@ -173,3 +173,10 @@ def share_interval(value: float, samples: float | None) -> tuple[float, float] |
     half = z / (samples + z * z) * math.sqrt(right * (samples - right) / samples + z * z / 4)
     # At a share of 0 or 1 rounding would miss the bound.
     return max(0.0, middle - half) if right else 0.0, min(1.0, middle + half) if right < samples else 1.0
+
+
+def quantile(freedom: int) -> float:
+    """Return the quantile of Student's distribution for an interval."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))

@@ -10,9 +10,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.metrics.classes import brier_losses, probabilities_of
-from fda_flower.metrics.intervals import CONFIDENCE, Z, effective_size, share_interval, whole_units
+from fda_flower.metrics.intervals import (
+    CONFIDENCE,
+    Z,
+    effective_size,
+    quantile,
+    share_interval,
+    whole_units,
+)
 from fda_flower.metrics.labels import probabilities_of_labels
 from fda_flower.metrics.ranking import area_under_roc, auroc_interval, average_precision, precision_interval
+from fda_flower.metrics.survival import intervals_of_survival
 from fda_flower.names.tasks import Task
 
 if TYPE_CHECKING:
@@ -49,7 +57,8 @@ def intervals_of(
         For classes: ``accuracy``, see `share_interval` and `effective_size`; ``balanced-accuracy``, see
         `recall_interval`; ``macro-f1``, see `f1_interval`; ``auroc`` and ``auprc``, the means of the classes'
         ends, which is an interval however the classes depend on one another; ``brier``, see `bounded`. Those
-        of several labels are likewise. For a regression: ``r2`` and ``mae``, see `ratio_interval`.
+        of several labels are likewise. For a regression: ``r2`` and ``mae``, see `ratio_interval`. For
+        survival see `intervals_of_survival`.
 
     Examples
     --------
@@ -171,13 +180,6 @@ def unit_sums(units: "NDArray[Any] | None", *values: "NDArray[Any]") -> "tuple[N
     return sums
 
 
-def quantile(freedom: int) -> float:
-    """Return the quantile of Student's distribution for an interval."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
-
-
 def number_intervals(
     outputs: "NDArray[Any]", y: "NDArray[Any]", units: "NDArray[Any] | None" = None
 ) -> dict[str, Ends]:
@@ -265,5 +267,6 @@ INTERVALS: Mapping[Task, "Callable[..., dict[str, Ends]]"] = {
     "classes": class_intervals,
     "regression": number_intervals,
     "multilabel": label_intervals,
+    "survival": intervals_of_survival,
 }
 """By task, what computes the intervals of outputs, labels and units."""

@@ -17,7 +17,7 @@ Medicine 18, 1999.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.metrics.intervals import CONFIDENCE
+from fda_flower.metrics.intervals import quantile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -248,10 +248,3 @@ def gain_of_c(
     drawn = bootstrapped(risks, outcomes, SEED, last, weighed=True)
     half = quantile(events - 1) * float((drawn[:, 1] - drawn[:, 0]).std())
     return values[1] - values[0] - half, values[1] - values[0] + half
-
-
-def quantile(freedom: int) -> float:
-    """Return the quantile of Student's distribution for an interval."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
