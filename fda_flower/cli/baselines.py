@@ -9,9 +9,10 @@ from fda_flower.names.tasks import Task
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from fda_flower.aggregation import Outcomes
     from fda_flower.prediction.files import About
 
-    Of = Callable[[About, NDArray[Any], NDArray[Any], Mapping[str, float]], dict[str, Any]]
+    Of = Callable[[About, NDArray[Any], Any, Mapping[str, float]], dict[str, Any]]
 
 
 def _of_classes(
@@ -40,10 +41,19 @@ def _of_labels(
     return dict(of_shares((y > 0).sum(axis=0).tolist(), len(y)))
 
 
+def _of_curve(
+    about: "About", outputs: "NDArray[Any]", y: "Outcomes", metrics: Mapping[str, float]
+) -> dict[str, Any]:
+    from fda_flower.metrics.survival import of_curve
+
+    return dict(of_curve(y))
+
+
 BASELINES: "Mapping[Task, Of]" = {
     "classes": _of_classes,
     "regression": _of_numbers,
     "multilabel": _of_labels,
+    "survival": _of_curve,
 }
 """By task, the figures of what ignores its input, from a model's description, outputs, labels and metrics."""
 

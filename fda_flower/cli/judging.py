@@ -1,14 +1,17 @@
 """What judges a model on labelled samples: its run's metric, its classes, and its curves."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.files import read_json
+from fda_flower.names.tasks import Task
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
+    from fda_flower.aggregation import Outcomes
     from fda_flower.prediction.files import About
 
 
@@ -63,22 +66,46 @@ def classes_of(about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]") -> di
 
 
 def draw_curves(
-    path: Path, about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]", groups: "NDArray[Any] | None"
+    path: Path, about: "About", outputs: "NDArray[Any]", y: Any, groups: "NDArray[Any] | None"
 ) -> None:
-    """Draw the ROC and calibration curves of each class, or of the rarer of two, into a file."""
+    """Draw a picture of `CURVES` into a file; `y` is what outputs are compared with."""
+    from fda_flower.files import writing
+    from fda_flower.reporting.figures import save_figure
+
+    with writing("picture", path):
+        save_figure(path, CURVES[about.task](about, outputs, y, groups))
+
+
+def _of_classes(
+    about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]", groups: "NDArray[Any] | None"
+) -> "Figure":
+    """Draw the ROC and calibration curves of each class, or of the rarer of two."""
     import numpy as np
 
-    from fda_flower.files import writing
     from fda_flower.prediction.model import probabilities
     from fda_flower.reporting.curves import Curve, plot_curves
-    from fda_flower.reporting.figures import save_figure
 
     names = [str(name) for name in about.class_names or range(outputs.shape[1])]
     counts, shares = np.bincount(y, minlength=len(names)), probabilities(outputs)
     chosen = [int(counts.argmin())] if len(names) == 2 else np.argsort(counts, kind="stable").tolist()
     curves = {names[i]: Curve(shares[:, i], y == i, groups) for i in chosen if 0 < counts[i] < len(y)}
-    with writing("picture", path):
-        save_figure(path, plot_curves(curves, f"{len(y):,} test samples"))
+    return plot_curves(curves, f"{len(y):,} test samples")
+
+
+def _of_survival(
+    about: "About", outputs: "NDArray[Any]", y: "Outcomes", groups: "NDArray[Any] | None"
+) -> "Figure":
+    """Draw the survival of groups by risk, with numbers at risk, and what was predicted of them."""
+    from fda_flower.reporting.survival import plot_survival
+
+    return plot_survival(outputs, y, f"{len(y):,} test samples")
+
+
+CURVES: "Mapping[Task, Callable[[About, NDArray[Any], Any, NDArray[Any] | None], Figure]]" = {
+    "classes": _of_classes,
+    "survival": _of_survival,
+}
+"""By task, the picture of a model on samples, from its description, outputs, labels and groups."""
 
 
 def check_curves(path: Path | None, about: "About") -> None:
@@ -90,5 +117,5 @@ def check_curves(path: Path | None, about: "About") -> None:
         return
     if path.suffix.removeprefix(".") not in FORMATS:
         raise invalid("curves", path, f"give a file that ends with .{', .'.join(FORMATS)}")
-    if about.task != "classes":
-        raise invalid("curves", path, "leave it out", "but only classes have such curves")
+    if about.task not in CURVES:
+        raise invalid("curves", path, "leave it out", "but only classes and survival have such curves")

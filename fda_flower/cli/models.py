@@ -64,7 +64,8 @@ Curves = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Draw ROC and calibration curves of classes into a png, pdf or svg file; they stay here.",
+        help="Draw ROC and calibration curves of classes, or survival by groups of risk, into a png, pdf or svg "
+        "file; they stay here.",
         show_default="none",
     ),
 ]
@@ -143,7 +144,7 @@ def evaluate(
         model.thresholds(coverage)
     check_curves(curves, model.about)
     new = _samples(model, run, csv, images, data_dir, keep, labelled=True)
-    outputs, y = model.outputs(new.samples, new.drawing), new.samples.y.numpy()
+    outputs, y = model.outputs(new.samples, new.drawing), new.samples.truth
     pair = (model.labels(outputs), model.labels(y)) if model.about.task == "regression" else (outputs, y)
     metrics = measure(*pair, model.about.task, model.about.mask)
     groups = None if new.samples.groups is None else new.samples.groups.numpy()

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fda_flower.aggregation.survival import SCALE as SCALED
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.errors import ConfigError
 from fda_flower.files import writing
@@ -115,6 +116,8 @@ class Probabilities(nn.Module):
     @property
     def names(self) -> list[str]:
         """The names of the outputs."""
+        if self.task == "survival":
+            return ["survival"]
         if self.task == "regression":
             return ["values", "low", "high"] if self.with_sets else ["values"]
         return ["probabilities", "set"] if self.with_sets else ["probabilities"]
@@ -132,6 +135,9 @@ class Probabilities(nn.Module):
             inputs, refused = self.prepare(samples)
             outputs = self.model(inputs).double().masked_fill(refused[:, None], torch.nan)
         assert isinstance(self.thresholds, Tensor)
+        if self.task == "survival":
+            shares = (SCALED + SCALED * outputs).clamp(0, 1)
+            return (torch.stack([each.amin(dim=1) for each in _beginnings(shares)], dim=1).float(),)
         if self.task != "regression":
             share = SHARES[self.task](outputs)
             return (share.float(), 1 - share <= self.thresholds)[: len(self.names)]
@@ -140,14 +146,20 @@ class Probabilities(nn.Module):
         return tuple((end * deviation + mean).to(self.result) for end in ends)
 
 
+def _beginnings(shares: Tensor) -> list[Tensor]:
+    """Return the columns up to each, over which a curve is the least: ONNX has no running minimum."""
+    return [shares[:, : end + 1] for end in range(shares.shape[1])]
+
+
 def export(model: LoadedModel, path: Path, coverage: float | None = None) -> str:
     """Write a model as an ONNX file, for other programs, and return the type of its inputs.
 
     It is one graph, even of several networks, from inputs, shape ``(n, *shape)``, to probabilities or, for a
-    regression, numbers. Both are float32; numbers of a table or its label that this would round too much are
-    float64. A table's features are in its own units, NaN if missing, and 1 or 0 for a category: the graph
-    fills them in and standardises them; for a row that `LoadedModel.predict` refuses, it returns NaN. They
-    are followed by the encoder's features of a text, of unit length. Images are in [0, 1]. With a `coverage`
+    regression, numbers, or ``survival``, shape ``(n, horizons)``. Both are float32; numbers of a table or its
+    label that this would round too much are float64. A table's features are in its own units, NaN if missing,
+    and 1 or 0 for a category: the graph fills them in and standardises them; for a row that
+    `LoadedModel.predict` refuses, it returns NaN. They are followed by the encoder's features of a text, of
+    unit length. Images are in [0, 1]. With a `coverage`
     there are further outputs: ``set``, bool, as of `LoadedModel.predict_set`, or ``low`` and ``high``. Raises
     a `ConfigError` if the file cannot be written.
     """

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fda_flower.aggregation import Calibration, Layers, labels_for, sets_of
 from fda_flower.aggregation.conformal import exact
+from fda_flower.aggregation.survival import curves_of
 from fda_flower.datasets import Samples
 from fda_flower.datasets.preparation import ImagePreparation, Preparation, TablePreparation
 from fda_flower.errors import ConfigError, RunError, invalid
@@ -27,15 +28,16 @@ from fda_flower.models.own import is_reference
 from fda_flower.models.parts import replace_head
 from fda_flower.models.probe import answers
 from fda_flower.models.split import SplitNetwork, split
-from fda_flower.names.tasks import Task
+from fda_flower.names.tasks import NUMBERS, Task
 from fda_flower.names.words import count_of
+from fda_flower.own_data.followed import read_horizons
 from fda_flower.prediction.columns import far_from_training, read_columns
 from fda_flower.prediction.features import FeatureStore, digest_of, features
 from fda_flower.prediction.files import About, read_body, read_model
 from fda_flower.prediction.flags import Confidence, Flags, find_flags
 from fda_flower.prediction.passes import Drawing, Passes, load_layers, seeded
 from fda_flower.prediction.predictors import Predictor
-from fda_flower.prediction.sets import metrics_of_sets
+from fda_flower.prediction.sets import UNPROMISED, metrics_of_sets
 
 Array = NDArray[Any]
 
@@ -182,9 +184,14 @@ class LoadedModel:
     @property
     def classes_(self) -> Array:
         """The classes by number: names or, if they have none, numbers; a regression has none."""
-        if self.about.task == "regression":
+        if self.about.task in NUMBERS:
             raise AttributeError("the model predicts numbers and has no classes_")
         return np.array(self.about.class_names) if self.about.class_names else np.arange(self.about.classes)
+
+    @property
+    def horizons(self) -> tuple[float, ...]:
+        """The times at which a survival is predicted; empty for other tasks."""
+        return read_horizons(str(self.about.dataset_options.get("horizons", "")))
 
     @property
     def feature_names_in_(self) -> Array:
@@ -230,6 +237,8 @@ class LoadedModel:
     def predict(self, samples: Any) -> Array:
         """Return each sample's class, one of `classes_`, or a regression's numbers, ``(n,)`` or ``(n, C)``.
 
+        Of a survival it is the share without the event until each of `horizons`, shape ``(n, K)``.
+
         Parameters
         ----------
         samples : array, mapping or sequence
@@ -247,7 +256,7 @@ class LoadedModel:
 
     def predict_proba(self, samples: Any) -> Array:
         """Return the probability of each class or of several labels, float64, ``(n, C)``; see `predict`."""
-        if self.about.task == "regression":
+        if self.about.task in NUMBERS:
             message = "the model predicts numbers, not probabilities: call predict"
             raise ConfigError(message, thing="model")
         return probabilities(self.outputs(self.samples(samples)), self.about.task)
@@ -267,14 +276,15 @@ class LoadedModel:
         """
         if self.about.task == "regression":
             raise ConfigError("the model predicts numbers: call predict_interval", thing="model")
-        return sets_of(self.predict_proba(samples), self.thresholds(coverage))
+        thresholds = self.thresholds(coverage)
+        return sets_of(self.predict_proba(samples), thresholds)
 
     def predict_interval(self, samples: Any, coverage: float = ASKED) -> tuple[Array, Array]:
         """Return the lower and upper ends of intervals for a regression, each of the shape of `predict`.
 
         They hold each number in a share `coverage` of cases; see `predict_set`.
         """
-        if not self.about.task == "regression":
+        if self.about.task not in NUMBERS:
             raise ConfigError("the model predicts classes: call predict_set", thing="model")
         thresholds = self.thresholds(coverage)
         outputs = self.outputs(self.samples(samples)).astype(np.float64)
@@ -320,11 +330,7 @@ class LoadedModel:
         """
         if not 0 < coverage < 1:
             raise invalid("coverage", coverage, "give a share between 0 and 1, such as 0.9")
-        if self.about.mask:
-            what = "the model predicts the pixels of a mask, of which no share is promised"
-            raise ConfigError(what, thing="coverage", value=coverage, remedy="leave the coverage out")
-        if self.about.task == "multilabel":
-            what = "the model predicts several labels, of each its probability, and no sets of classes"
+        if what := UNPROMISED.get("mask" if self.about.mask else self.about.task):
             raise ConfigError(what, thing="coverage", value=coverage, remedy="leave the coverage out")
         if self.calibration is None:
             what = "the model has no scores of held-out labels, from which its sets would follow"
@@ -346,6 +352,8 @@ class LoadedModel:
             message = "the model predicts the probability of each of several labels"
             remedy = "call predict_proba, and choose a threshold for each label"
             raise ConfigError(message, thing="model", remedy=remedy)
+        if self.about.task == "survival":
+            return curves_of(outputs)
         if self.about.task == "regression":
             labels = self.labels(outputs)
             return labels[:, 0] if labels.shape[1] == 1 else labels

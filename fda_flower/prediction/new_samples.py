@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fda_flower.aggregation import sets_of
+from fda_flower.aggregation import Outcomes, sets_of
+from fda_flower.aggregation.survival import risk_of
 from fda_flower.datasets import Samples
 from fda_flower.datasets.folders import unusable
 from fda_flower.datasets.numbers import count_missing
@@ -25,6 +26,7 @@ from fda_flower.datasets.units import TAG, Grouping, as_name
 from fda_flower.errors import ConfigError, as_cell, near
 from fda_flower.files import write_atomically, writing
 from fda_flower.own_data.column import check_words
+from fda_flower.own_data.followed import followed, outcomes
 from fda_flower.own_data.image_folder import ImageFolder, left_out
 from fda_flower.own_data.image_list import ListOptions, from_one, has_column, list_in, read_list
 from fda_flower.own_data.labels import labels_held, numbers_to_predict
@@ -90,6 +92,9 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     if not labelled:
         return NewSamples(Samples(x, torch.full((len(x),), -1)), names, labelled, notes)
     patients, alone = _patients_in(table, str(options.get("group", "")))
+    if model.about.task == "survival":
+        samples = Samples.of_outcomes(x, _outcomes_of(model, table), groups=patients)
+        return NewSamples(samples, names, labelled, (*notes, *alone))
     y = _labels_of(model, table, preparation)
     samples = Samples(x, y, groups=patients, what=model.about.task)
     return NewSamples(samples, names, labelled, (*notes, *alone))
@@ -212,7 +217,7 @@ def _why_not(model: LoadedModel, what: str) -> str:
 def _label_columns(model: LoadedModel) -> tuple[str, ...]:
     """Return the columns of what a model predicts, in a table or a list of images."""
     label = model.about.label or str(model.about.dataset_options.get("label", TableOptions.label))
-    return labels_in(label, model.about.task)
+    return labels_in(label, model.about.task, str(model.about.dataset_options.get("event", "")))
 
 
 def _other_columns(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -236,6 +241,13 @@ def _labels_of(model: LoadedModel, table: RawTable, preparation: TablePreparatio
     names = [text if text in known else text.removesuffix(".0") for text in labels.texts]
     places = (f"'{table.path}', line {line}, column '{labels.name}'" for line in labels.lines)
     return torch.tensor([_class(known, *pair) for pair in zip(places, names, strict=True)])
+
+
+def _outcomes_of(model: LoadedModel, table: RawTable) -> Outcomes:
+    problems = Problems()
+    numbers = followed([table.columns[name] for name in _label_columns(model)], problems)
+    problems.raise_first()
+    return outcomes(numbers, model.horizons)
 
 
 def _class(known: Sequence[str], where: str, name: str) -> int:
@@ -262,8 +274,9 @@ def write_predictions(
 
     The columns are `NewSamples.names`, ``prediction`` and, per class, ``p(CLASS)``; of several labels only
     ``p(LABEL)``, since what makes one a prediction is its user's threshold. A regression of several numbers
-    has ``prediction-1`` and so on. With a `coverage` there is ``set``, the classes of the set with
-    semicolons, or for a regression ``low`` and ``high``. With the model's `flags` there is ``flag``, 1 or 0.
+    has ``prediction-1`` and so on, and a survival ``survival(TIME)`` for each horizon and ``risk``. With a
+    `coverage` there is ``set``, the classes of the set with semicolons, or for a regression ``low`` and
+    ``high``. With the model's `flags` there is ``flag``, 1 or 0.
     Raise a `ConfigError` if the file cannot be written, a column to keep has one of these names, or the model
     cannot promise the coverage.
     """
@@ -271,6 +284,8 @@ def write_predictions(
     outputs = model.outputs(new.samples, new.drawing)
     if model.about.task == "regression":
         predictions = _numbers(model, outputs, thresholds)
+    elif model.about.task == "survival":
+        predictions = _curves(model, outputs)
     elif model.about.task == "multilabel":
         predictions = _shares(model, outputs)
     else:
@@ -301,6 +316,16 @@ def _numbers(model: LoadedModel, outputs: NDArray[Any], thresholds: NDArray[Any]
         f"{name}{end}": [f"{number:.{digits}g}" for number in column]
         for name, each in values.items()
         for end, column in zip(ends, model.labels(each).T, strict=True)
+    }
+
+
+def _curves(model: LoadedModel, outputs: NDArray[Any]) -> dict[str, Any]:
+    """Return the columns of a survival."""
+    curves = model.predictions(outputs)
+    columns = {f"survival({time:g})": share for time, share in zip(model.horizons, curves.T, strict=True)}
+    return {
+        name: [f"{share:.6g}" for share in each]
+        for name, each in {**columns, "risk": risk_of(curves)}.items()
     }
 
 

@@ -1,6 +1,6 @@
 """The metrics of sets of classes, or intervals, on labelled samples."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,13 @@ from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.metrics import measure_intervals, measure_sets
 
 Array = NDArray[Any]
+
+UNPROMISED: Mapping[str, str] = {
+    "mask": "the model predicts the pixels of a mask, of which no share is promised",
+    "multilabel": "the model predicts several labels, of each its probability, and no sets of classes",
+    "survival": "the label of a patient last seen alive is not known, so no share of labels can be promised",
+}
+"""By task, why there are no sets and intervals."""
 
 
 def metrics_of_sets(

@@ -41,7 +41,11 @@ def plot_survival(outputs: NDArray[np.floating], outcomes: Outcomes, about: str 
         look = style(i)
         right.plot(predicted, observed, look.marker, color=look.color, label=GROUPS[i])
     _write_at_risk(left, [(i, outcomes.take(members)) for i, members in drawn])
-    left.set(xlabel="Time (numbers at risk below)", ylabel="Share without the event", ylim=(0, 1.02))
+    left.set(
+        xlabel="Time; below, the numbers at risk from low to high",
+        ylabel="Share without the event",
+        ylim=(0, 1.02),
+    )
     right.plot([0, 1], [0, 1], **BASELINE)
     right.set(xlabel="Predicted survival at each horizon", ylabel="Observed (Kaplan-Meier)")
     right.set(xlim=(0, 1.02), ylim=(0, 1.02))
