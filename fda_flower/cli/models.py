@@ -64,8 +64,8 @@ Curves = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Draw ROC and calibration curves of classes, or survival by groups of risk, into a png, pdf or svg "
-        "file; they stay here.",
+        help="Draw ROC and calibration curves of classes, or survival by groups of risk, into a png, pdf or "
+        "svg file; they stay here.",
         show_default="none",
     ),
 ]

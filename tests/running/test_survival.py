@@ -1,6 +1,7 @@
 """Runs on tables of patients who are followed, and what their models predict."""
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -147,13 +148,18 @@ def test_predictions_are_curves_that_never_rise(ridge, tables, tmp_path):
         model.predict_proba(ages)
 
 
-def test_an_evaluation_takes_times_and_events_from_a_table(ridge, tables):
+def test_an_evaluation_takes_times_and_events_from_a_table(ridge, tables, tmp_path):
     """It compares with chance and with the curve of all, and draws groups of risk."""
-    called = CliRunner().invoke(app, ["evaluate", str(ridge[1]), "--csv", f"{tables}/west.csv", "--json"])
+    path, table = tmp_path / "curves.png", f"{tables}/west.csv"
+    called = CliRunner().invoke(
+        app, ["evaluate", str(ridge[1]), "--csv", table, "--json", "--curves", str(path)]
+    )
     assert called.exit_code == 0, called.output
-    assert '"c-index"' in called.output
-    assert '"brier"' in called.output
-    assert (ridge[1] / "survival.png").exists()
+    result = json.loads(called.stdout)
+    assert (result["metric"], result["samples"], result["baseline"]["c-index"]) == ("c-index", 150, 0.5)
+    assert 0 < result["figures"]["brier"] < 0.25
+    assert result["intervals"].keys() == {"c-index", "harrell"}
+    assert path.exists()
 
 
 def test_the_picture_has_numbers_at_risk_and_leaves_small_groups_out():
