@@ -37,12 +37,6 @@ class Curve:
         """The shares of the others and of the class from each probability on, from 0 to 1.
 
         Samples with one probability are a single step.
-
-        Examples
-        --------
-        >>> curve = Curve(np.array([0.9, 0.4, 0.4, 0.1]), np.array([True, True, False, False]))
-        >>> [share.tolist() for share in curve.roc]
-        [[0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0]]
         """
         order = np.argsort(-self.probabilities, kind="stable")
         last = np.append(np.flatnonzero(np.diff(self.probabilities[order])), len(order) - 1)

@@ -18,6 +18,7 @@ from fda_flower.reporting.summary import (
     Sampling,
     baseline_of,
     describe_interval,
+    interval_of,
     is_uneven,
     name_of_baseline,
     sampling_interval,
@@ -243,8 +244,27 @@ def caption(results: Results) -> str:
     size = describe_interval(top(_by_key(results)["last5"], METRICS[name]), tests, name)
     shown = any(judged.mark(judged.metric("", "")) for _, judged, *_ in _scores_of(results))
     few = f"{describe_few(results.few)}." if shown else ""
-    best = size and f"{'The best last5: ' if '±' in size else ''}{size}."
+    best = size and f"{'The best last5: ' if '±' in size else ''}{size}{_ends_of_best(results)}."
     return " ".join(filter(None, (text, best, few)))
+
+
+def _ends_of_best(results: Results) -> str:
+    """Return the ends of the intervals of the best row's runs, if they follow from more than its figure."""
+    metric = results.metric("", "")
+    best = top(_by_key(results)["last5"], metric)
+    for place in results.places:
+        values = results.scores(place, "last5")
+        if metric.share or not values or float(np.mean(values)) != best:
+            continue
+        runs = results.at(place)
+        ends = [interval_of(run.score("last5") / metric.scaled(1), run.history, run.metric) for run in runs]
+        known = [pair for pair in ends if pair is not None]
+        if len(known) < len(ends):
+            continue
+        low, high = min(pair[0] for pair in known), max(pair[1] for pair in known)
+        between = f"{metric.show(low)} and {metric.show(high)}"
+        return f"; {place[1]} is best, and the 95% intervals of its runs lie between {between}"
+    return ""
 
 
 def shares_of(results: Results, table: Table) -> list[dict[str, object]]:

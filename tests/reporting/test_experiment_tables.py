@@ -7,6 +7,7 @@ import pytest
 
 from fda_flower.reporting import REPORTS, RecordedRun
 from fda_flower.reporting.experiment_tables import (
+    caption,
     half_width,
     numbers,
     shares_of,
@@ -299,6 +300,24 @@ def test_a_comparison_ends_with_the_most_frequent_class_and_has_what_is_fair_to_
     assert [line["AUROC (%)"] for line in found] == ["**62.5 (0.0)**"] * 2 + ["**62.5**", "50.0 (0.0)"]
     assert constant[0] == "most frequent class"
     assert [line["points over Target Only"] for line in found] == ["-", "12.5 (3.5)", "30.0", "-"]
+
+
+def test_no_ranking_rests_on_a_class_of_nine_cases_without_a_word(compared, uneven):
+    made = uneven(compared({"FedGP": [[70]], "FedAvg": [[90]]}))
+    assert "Few test cases" not in caption(made)
+    for run in made.all_runs:
+        record = run.history[-1]
+        record["confusion"] |= {"counts": [[5, 4], [15, 16]]}
+        record["intervals"] = {"auroc": [0.5, 0.75]}
+    by_auroc, own = made.judged_by("auroc"), made.judged_by("accuracy")
+    for judged, marked in (
+        (own, ["balanced accuracy (%)*", "AUROC (%)*"]),
+        (by_auroc, ["last5 (%)*", "best (%)*"]),
+    ):
+        assert [name for name in table_of_scores(judged).header if "*" in name] == marked
+        assert "Few test cases (well 9)" in caption(judged)
+    assert "few test cases: well 9" in by_auroc.about()
+    assert "the 95% intervals of its runs lie between 50.0% and 75.0%" in caption(by_auroc)
 
 
 def test_what_sources_bring_is_told_by_labels_held_out_if_all_runs_held_some_out(compared):
