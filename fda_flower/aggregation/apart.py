@@ -210,17 +210,17 @@ def _frechet(s: Statistics, t: Statistics, common: Columns) -> tuple[float | Non
     """Return the distance by column on columns standardised over all sites, its floor, and their number."""
     varied = np.nan_to_num(common.deviations) > 0
     both = np.flatnonzero((s.joint & t.joint & varied) > 0)
-    if not len(both) or min(s.complete, t.complete) == 0:
+    if not len(both):
         return None, None, 0
     scale, parts = common.deviations[both], []
     for site in (s, t):
         places = np.searchsorted(np.flatnonzero(site.joint), both)
-        parts.append(
-            (site.centre[places] / scale, site.covariance[np.ix_(places, places)] / np.outer(scale, scale))
-        )
+        covariance = site.covariance[np.ix_(places, places)]
+        parts.append((site.means[both] / scale, covariance / np.outer(scale, scale)))
     if not all(np.isfinite(array).all() for part in parts for array in part):
         return None, None, 0
-    return frechet(*parts) / len(both), chance(len(both), s.complete, t.complete), len(both)
+    units = (int(site.observed[both].min()) for site in (s, t))
+    return frechet(*parts) / len(both), chance(len(both), *units), len(both)
 
 
 def chance(columns: int, one: int, two: int) -> float:

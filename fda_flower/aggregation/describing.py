@@ -2,18 +2,17 @@
 
 A site says the mean and deviation of each column, in a second message how many patients lie in each of a few
 bins, and how many have each class and lack each value. A count is of *units*, such as patients, and rounded
-to a multiple of the site's smallest cell, so that no count of 1 to 4 can be read off. A column of two or
-three different values, of which few patients have one, has the mean and deviation of its rounded counts:
-otherwise the count would follow from them.
+to a multiple of the site's smallest cell, so that no count of 1 to 4 can be read off. A column of few
+different values has the mean and deviation of its rounded counts, and no covariance: otherwise the counts
+would follow from them, or from a further column's.
 
 Nothing here says whom to train with.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
-from math import fsum, sqrt
+from math import floor, fsum, log10, sqrt
 from typing import Any, Self
 
 import numpy as np
@@ -28,8 +27,12 @@ Ints = NDArray[np.int64]
 FEWEST = 10
 """Units with a value from which a column's mean leaves a site."""
 
-FEW = 3
-"""Different values whose counts follow from number, mean and deviation."""
+FEW = 16
+"""Different values up to which a column's mean and deviation are of rounded counts, with a cell above 1."""
+
+DIGITS = 3
+"""Digits of the deviation to which both are rounded if values are missing: the exact mean of numbers with few
+decimals tells how many there are."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +120,8 @@ class Statistics:
         1 for the columns with enough values, shape ``(features,)``; all else of the others is 0.
     means, deviations : array
         Of the observed values of each column, over rows.
-    joint, centre, covariance : array
-        1 for the columns that have a covariance; their means and covariances over the rows that have all.
-    complete : int
-        The units of these rows, rounded.
+    joint, covariance : array
+        1 for the columns of many values, and their covariances.
     """
 
     rows: int
@@ -132,12 +133,10 @@ class Statistics:
     means: Array
     deviations: Array
     joint: Ints
-    centre: Array
     covariance: Array
-    complete: int
 
     @classmethod
-    def of(cls, rows: Rows, cell: int, least: int = FEWEST, jointly: bool = True) -> Self:
+    def of(cls, rows: Rows, cell: int, least: int = FEWEST) -> Self:
         """Return the statistics of rows, without columns of which fewer than `least` units have a value."""
         features, units, least = rows.values.shape[1], rows.number_of_units, max(least, FEWEST)
         lacking = np.isnan(rows.values)
@@ -145,10 +144,9 @@ class Statistics:
         said = [_moments(rows, each, cell, least) for each in rows.values.T]
         known = np.array([each is not None for each in said], np.int64)
         columns = np.array([each or (0.0, 0.0) for each in said], np.float64).reshape(features, 2)
-        own = jointly and known.any()
-        together = (
-            _Joint.of(rows, known * (2 * missing <= units), cell, least) if own else _Joint.none(features)
-        )
+        means, deviations = columns.T
+        is_number = [len(np.unique(each[~np.isnan(each)])) > FEW or cell == 1 for each in rows.values.T]
+        joint = known * (2 * missing <= units) * np.array(is_number, np.int64)
         return cls(
             len(rows.values),
             units,
@@ -156,8 +154,10 @@ class Statistics:
             rounded(rows.units_by_class, cell),
             rounded(missing, cell) * known,
             known,
-            *columns.T,
-            *(getattr(together, each.name) for each in fields(_Joint)),
+            means,
+            deviations,
+            joint,
+            _covariance(rows, means, deviations, joint),
         )
 
     @cached_property
@@ -177,10 +177,10 @@ class Statistics:
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return the counts and the moments, as they travel."""
-        counts = {"classes": self.classes, "missing": self.missing, "complete": np.array([self.complete])}
+        counts = {"classes": self.classes, "missing": self.missing}
         moments = {"means": self.means, "deviations": self.deviations, "known": self.known}
-        moments |= {"joint": self.joint, "centre": self.centre}
-        moments |= {"covariance": self.covariance[np.triu_indices(len(self.centre))]}
+        upper = self.covariance[np.triu_indices(len(self.covariance))]
+        moments |= {"joint": self.joint, "covariance": upper}
         return as_floats(counts), as_floats(moments)
 
     def to_words(self) -> NDArray[np.uint64]:
@@ -202,22 +202,20 @@ class Statistics:
         means, deviations, *marks = received(moments, dict.fromkeys(names, (features,)), what)
         known, joint = (np.equal(each, 1).astype(np.int64) for each in marks)
         size = int(joint.sum())
-        of_joint = {"centre": (size,), "covariance": (size * (size + 1) // 2,)}
-        centre, upper = received(moments, of_joint, what)
-        whole = {"classes": (classes,), "missing": (features,), "complete": (1,)}
+        (upper,) = received(moments, {"covariance": (size * (size + 1) // 2,)}, what)
+        whole = {"classes": (classes,), "missing": (features,)}
         numbers = as_counts(received(counts, whole, "its counts"))
         if not 0 < units <= rows or cell < 1 or deviations.min(initial=0.0) < 0:
             raise ValueError(f"{what} are of no rows")
-        largest = [np.abs(each).max(initial=0.0) for each in (means, deviations, centre)]
+        largest = [np.abs(each).max(initial=0.0) for each in (means, deviations)]
         if max(*largest, np.sqrt(np.abs(upper).max(initial=0.0))) > LARGEST:
             raise ValueError(f"{what} have a number beyond those of float32")
-        by_class, missing, (complete,) = numbers
+        by_class, missing = numbers
         covariance = np.zeros((size, size))
         covariance[np.triu_indices(size)] = upper
         covariance = np.triu(covariance) + np.triu(covariance, 1).T
         columns = np.asarray(means, np.float64), np.asarray(deviations, np.float64)
-        own = joint, np.asarray(centre, np.float64), covariance, int(complete)
-        return cls(rows, units, cell, by_class, missing, known, *columns, *own)
+        return cls(rows, units, cell, by_class, missing, known, *columns, joint, covariance)
 
 
 def _moments(rows: Rows, values: Array, cell: int, least: int) -> tuple[float, float] | None:
@@ -226,16 +224,18 @@ def _moments(rows: Rows, values: Array, cell: int, least: int) -> tuple[float, f
     if rows.count_units(there) < least:
         return None
     different, codes = codes_of(values)
-    if len(different) <= FEW:
-        counts = rows.count(codes, len(different))
-        if counts.min() < cell:
-            weights = rounded(counts, cell)
-            if not weights.any():
-                return None
-            mean = float(weights @ different / weights.sum())
-            return mean, sqrt(weights @ (different - mean) ** 2 / weights.sum())
+    if cell > 1 and len(different) <= FEW:
+        weights = rounded(rows.count(codes, len(different)), cell)
+        if not weights.any():
+            return None
+        mean = float(weights @ different / weights.sum())
+        return mean, sqrt(weights @ (different - mean) ** 2 / weights.sum())
     mean = fsum(values[there]) / int(there.sum())
-    return mean, sqrt(fsum((values[there] - mean) ** 2) / int(there.sum())) if len(different) > 1 else 0.0
+    deviation = sqrt(fsum((values[there] - mean) ** 2) / int(there.sum())) if len(different) > 1 else 0.0
+    if cell > 1 and not there.all() and deviation > 0:
+        digits = DIGITS - 1 - floor(log10(deviation))
+        return round(mean, digits), round(deviation, digits)
+    return mean, deviation
 
 
 def codes_of(values: Array) -> tuple[Array, Ints]:
@@ -246,52 +246,15 @@ def codes_of(values: Array) -> tuple[Array, Ints]:
     return different, codes
 
 
-@dataclass(frozen=True)
-class _Joint:
-    """The part of `Statistics` over the rows that have a value in all columns."""
-
-    joint: Ints
-    centre: Array
-    covariance: Array
-    complete: int
-
-    @classmethod
-    def none(cls, features: int) -> Self:
-        return cls(np.zeros(features, np.int64), np.zeros(0), np.zeros((0, 0)), 0)
-
-    @classmethod
-    def of(cls, rows: Rows, columns: Ints, cell: int, least: int) -> Self:
-        """Return means and covariances; without columns of which few units have a value."""
-        there = ~np.isnan(rows.values[:, columns > 0]).any(axis=1)
-        whole = Rows(rows.values[there], rows.labels[there], rows.units[there], rows.classes)
-        if whole.number_of_units < least:
-            return cls.none(len(columns))
-        coded = {j: codes_of(whole.values[:, j]) for j in np.flatnonzero(columns).tolist()}
-        few = {j: each for j, each in coded.items() if len(each[0]) <= FEW}
-        rare = {j for j, (words, codes) in few.items() if whole.count(codes, len(words)).min() < cell}
-        chosen = [j for j in coded if j not in rare]
-        centre = whole.values[:, chosen].mean(axis=0)
-        away = whole.values[:, chosen] - centre
-        covariance = away.T @ away / len(away)
-        for a, b in combinations([i for i, j in enumerate(chosen) if j in few], 2):
-            pair = _rounded_pair(whole, few[chosen[a]], few[chosen[b]], centre[[a, b]], cell)
-            if pair is not None:
-                covariance[a, b] = covariance[b, a] = pair
-        joint = np.zeros(len(columns), np.int64)
-        joint[chosen] = 1
-        return cls(joint, centre, covariance, int(rounded(np.array([whole.number_of_units]), cell)[0]))
-
-
-def _rounded_pair(
-    rows: Rows, one: tuple[Array, Ints], two: tuple[Array, Ints], centre: Array, cell: int
-) -> float | None:
-    """Return the covariance of two columns of few values by rounded counts; None if no count is small."""
-    (first, own), (second, other) = one, two
-    counts = rows.count(own * len(second) + other, len(first) * len(second)).reshape(len(first), len(second))
-    if not ((counts > 0) & (counts < cell)).any():
-        return None
-    weights = rounded(counts, cell)
-    return float((first - centre[0]) @ weights @ (second - centre[1]) / max(weights.sum(), 1))
+def _covariance(rows: Rows, means: Array, deviations: Array, columns: Ints) -> Array:
+    """Return the covariance of each two columns over the rows that have both; the deviations are known."""
+    chosen = np.flatnonzero(columns)
+    values = rows.values[:, chosen] - means[chosen]
+    there = (~np.isnan(values)).astype(np.float64)
+    known = np.nan_to_num(values)
+    covariance = known.T @ known / np.maximum(there.T @ there, 1)
+    np.fill_diagonal(covariance, deviations[chosen] ** 2)
+    return np.asarray(covariance, np.float64)
 
 
 MOST = 1 << 40
@@ -375,7 +338,7 @@ class Totals:
             raise ValueError("the totals are of no rows")
         known, features = np.array([each.rows > 0 for each in self.moments], np.int64), len(self.moments)
         columns = [np.nan_to_num(each) for each in vars(columns_of(self.moments)).values()]
-        none = np.zeros(features, np.int64), np.zeros(0), np.zeros((0, 0)), 0
+        none = np.zeros(features, np.int64), np.zeros((0, 0))
         return Statistics(self.rows, self.units, cell, self.classes, self.missing, known, *columns, *none)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from fda_flower.cli.options import with_settings
 from fda_flower.cli.output import out
-from fda_flower.errors import LAST, some
+from fda_flower.errors import LAST, ConfigError, some
 from fda_flower.names.registry import known_name
 from fda_flower.names.words import counted
 from fda_flower.runs.settings import SETTINGS, command_options
@@ -216,9 +216,14 @@ def compare(
     from fda_flower.experiments import Execution, run_config
     from fda_flower.names.options import EVERY_SITE
     from fda_flower.records.alike import DESCRIBED
-    from fda_flower.reporting.alike import alike_notes, write_alike
+    from fda_flower.reporting.alike import FILE, alike_notes, write_alike
     from fda_flower.runs.config import RunConfig
 
+    if (output / FILE).exists():
+        remedy = "choose another --output, or delete it"
+        raise ConfigError(
+            f"'{output}' already holds {FILE}", thing="output folder", value=output, remedy=remedy
+        )
     dataset = _own_dataset(settings.pop("dataset"), folder)
     settings["target"] = settings.get("target") or EVERY_SITE
     config = RunConfig(**settings, dataset=dataset, data_dir=str(folder), method="describe")

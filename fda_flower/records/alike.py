@@ -78,6 +78,7 @@ class Alike:
             "sites": {name: self._site(name) for name in self.sites},
             "all": {name: {"mean": _known(m), "deviation": _known(s)} for name, m, s in everywhere},
             "pairs": [self._pair(pair, between[pair]) for pair in order],
+            "said": len(self.sites),
             "not-claimed": list(NOT_CLAIMED),
         }
 
@@ -93,13 +94,13 @@ class Alike:
                 continue
             mean, deviation = float(site.means[j]), float(site.deviations[j])
             columns[column] = {"mean": mean, "deviation": deviation, "missing": int(site.missing[j])}
-            if counts is not None and (medians := self._medians(counts, j)):
-                columns[column]["medians"] = medians
-            if counts is not None and counts.bins[j].any() and not is_share(mean, deviation):
-                inner = edges(self.common, j, BINS)
+            inner = edges(self.common, j, BINS)
+            if counts is None or not counts.bins[j].any() or is_share(mean, deviation):
+                continue
+            columns[column] |= {"most": int(counts.most[j]), "number": _known(counts.numbers[j])}
+            if inner[1] - inner[0] <= deviation:  # else a bin is wider than what a quartile says
                 columns[column]["quartiles"] = [quantile(counts.bins[j], inner, share) for share in QUARTERS]
-                columns[column]["most"] = int(counts.most[j])
-                columns[column]["number"] = _known(counts.numbers[j])
+                columns[column]["medians"] = self._medians(counts, j)
         return entry | ({"columns": columns} if columns else {})
 
     def _medians(self, counts: Counts, column: int) -> Record:
@@ -125,9 +126,14 @@ class Alike:
             p, q = (shares_of(site, self.several)[far.label] for site in (one, two))
             parts.append(f"outcome {self.classes[far.label]} {p:.0%} against {q:.0%}")
         if not far.beyond_chance and not parts:
-            parts = ["no difference beyond chance"]
+            nothing = bool(self.columns) and np.isnan(far.distances).all()
+            parts = ["too few values to compare" if nothing else "no difference beyond chance"]
         if far.beyond_chance or not self.columns:
-            parts.append(_together(far, "all columns together" if self.columns else "the features"))
+            parts.append(
+                _together(
+                    far, f"{far.columns} columns of numbers together" if self.columns else "the features"
+                )
+            )
         return f"{' against '.join(heads)}: {'; '.join(parts)}"
 
     def _column(self, pair: tuple[str, str], far: Apart, j: int) -> str:

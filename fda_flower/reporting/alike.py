@@ -43,9 +43,9 @@ def alike_table(described: Described) -> Table:
         rows.append([column, *(_shown(sites[name], cell, are_shares) for name, cell in cells.items())])
     if (more := len(columns) - MOST_COLUMNS) > 0:
         rows.append([f"({counted(more, 'more column')} in {FILE})", *("" for _ in sites)])
-    multiples = sorted({each["min-cell"] for each in sites.values()})
-    what = f"counts are multiples of {' or '.join(map(str, multiples))}"
-    return Table(["", *sites], rows, f"Who has what: mean ± deviation, about the quartiles; {what}")
+    multiples = sorted({each["min-cell"] for each in sites.values() if "min-cell" in each})
+    what = f"; counts are multiples of {' or '.join(map(str, multiples))}" if multiples else ""
+    return Table(["", *sites], rows, f"Who has what: mean ± deviation, about the quartiles{what}")
 
 
 def _shown(site: Mapping[str, Any], column: Mapping[str, Any] | None, are_shares: bool) -> str:

@@ -34,6 +34,9 @@ ROWS = ("table", "heart")
 OF_THE_MACHINE = {"data_dir", "device", "threads"}
 """Settings that say nothing of the model, but where it was made."""
 
+OF_A_MODEL = {"The model", "Results", "Who took part", "Limits", "How it was made", "Check it"}
+"""Sections of a card that say nothing where nobody trained."""
+
 FEW_TESTS = 100
 """Test samples, or patients, below which a card says that they are few."""
 
@@ -84,6 +87,8 @@ def card_parts(run: RecordedRun, model: Model) -> list[Part]:
         "How it was made": _made(run),
         "Check it": _check(model),
     }
+    if described_in(run.history):
+        sections = {title: parts for title, parts in sections.items() if title not in OF_A_MODEL}
     return [part for title, parts in sections.items() for part in (Heading(title), *parts)]
 
 

@@ -41,20 +41,19 @@ def overview(config: RunConfig, data: "FederatedDataset", parameters: int, batch
 
     `parameters` and `batch_norms` are the numbers of trained parameters and BatchNorm layers.
     """
+    if config.method in SURVEYS:
+        rows = {name: sum(map(len, each.parts.values())) for name, each in data.domains.items()}
+        sizes = ", ".join(f"{name} {number:,}" for name, number in rows.items())
+        return [f"All rows of {config.dataset} are described, whatever they are for: {sizes}"]
     moves = f"{parameters:,} parameters"
     if config.trained.what != "all":
         sent = f"{4 * parameters / 1000:,.0f} kB"
         moves = f"trains and sends {moves}, {sent} (--train {config.trained})"
-    network = f"Network: {config.model}, {moves}"
     return [
         *_domains(config, data),
         _labels(config, data),
         *_texts(config, data),
-        *(
-            []
-            if config.method in SURVEYS
-            else [f"{network}, for {_inputs(config, data)} (another: --model NAME)"]
-        ),
+        f"Network: {config.model}, {moves}, for {_inputs(config, data)} (another: --model NAME)",
         *([STATISTICS] if batch_norms and config.buffers == "mean" and not config.entry.centralised else []),
     ]
 
@@ -349,7 +348,7 @@ def describe_sets(metrics: Mapping[str, float], samples: int, units: int | None 
 def outcome(config: RunConfig, history: Sequence[Record], summary: Mapping[str, Any]) -> str:
     """Return a run's metrics as text."""
     if history and (described := history[-1].get(DESCRIBED)):
-        return f"{counted(len(described['sites']), 'site')} said what they have"
+        return f"{counted(described['said'], 'site')} said what they have"
     metric = METRICS[summary.get("metric", config.headline)]
     text = f"{metric.title} {_shown(summary, metric)}"
     if "average" in summary:

@@ -152,7 +152,8 @@ class Describe(DomainAdaptationStrategy):
         counted, _ = self._total(round, replied, "counts", form)
         with readable():
             counts = Counts.from_words(counted, form)
-        record = self._alike({ALL: (total, counts)}, common, nodes).to_record()
+        record = self._alike({ALL: (total, counts)}, common, nodes).to_record() | {"said": len(updates)}
+        del record["sites"][ALL]["min-cell"]
         compare = CompareWithRest(
             classes=form[1], totals={"moments": words, "counts": counted}, report=self.report
         )
