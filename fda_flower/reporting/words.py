@@ -162,6 +162,7 @@ def is_better(summary: Mapping[str, Any]) -> bool:
 AGAINST = {
     "most frequent class": "naming the most frequent class, '{name}', for all {tests}",
     "mean of the labels": "predicting the mean of the labels for all {tests}",
+    "the same shares for all": "giving all {tests} the classes' shares",
 }
 """What a run is compared with, by `Metric.baseline`, as a sentence needs it; others are nouns."""
 
