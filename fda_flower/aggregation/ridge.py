@@ -192,6 +192,7 @@ def fit_ridge(
     gram: Array | None = None,
     paths: Paths = "both",
     groups: NDArray[Any] | None = None,
+    factor: Array | None = None,
 ) -> RidgeFit:
     """Fit the target's heads, and weigh them.
 
@@ -208,6 +209,8 @@ def fit_ridge(
     groups : array, optional
         The unit of each row, such as a patient, shape ``(n,)``, which is left out as a whole. Default: each
         row is its own.
+    factor : array, optional
+        ``L`` with ``L Lᵀ = Σ G_i + I``, if it is known already.
 
     Raises
     ------
@@ -237,17 +240,17 @@ def fit_ridge(
             left = [targets - x @ w for w in solutions]
             heads += [Head(name, 0.0, 1.0, w, r, r) for w, r in zip(solutions, left, strict=True)]
             continue
-        path = used_paths[name] = RegularizationPath(x, name, _factor(name, gram), units)
+        path = used_paths[name] = RegularizationPath(x, name, _factor(name, gram, factor), units)
         for start in starts[name]:
             heads += path.heads(targets, start, strengths)
     weights, judged = weighed([head.judged for head in heads], units)
     return RidgeFit(tuple(heads), weights, targets, judged, used_paths)
 
 
-def _factor(path: str, gram: Array | None) -> Array | None:
+def _factor(path: str, gram: Array | None, known: Array | None) -> Array | None:
     """Return ``L`` with ``L Lᵀ = Σ G_i + I`` for *pooled*; the other paths have the metric ``I``."""
-    if path != "pooled":
-        return None
+    if path != "pooled" or known is not None:
+        return known if path == "pooled" else None
     if gram is None:
         raise ValueError("the path 'pooled' needs the sources' sums of squares")
     return factorised(gram)

@@ -26,6 +26,7 @@ with ``A = Λ + XᵀX/λ``, and ``V_{−g}`` the head from ``T_{−g}`` that is 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import exp
 from typing import Any
 
@@ -152,6 +153,17 @@ class Kind:
     gram: Array | None = None
     unlabelled: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
+    @cached_property
+    def factor(self) -> Array | None:
+        """``L`` with ``L Lᵀ = Σ G_i + I``; None without a `gram`."""
+        return None if self.gram is None else factorised(self.gram)
+
+    def of_rows(self, chosen: NDArray[np.bool_]) -> "Kind":
+        """Return the kind with some of the labelled rows, and none without labels."""
+        part = Kind(self.rows[chosen], self.solution, self.gram)
+        vars(part)["factor"] = self.factor  # the same, and slow to compute
+        return part
+
 
 @dataclass(frozen=True)
 class KindsFit:
@@ -226,7 +238,7 @@ def fit_kinds(
     ValueError
         For the reasons of `fit_ridge`.
     """
-    fits = [fit_ridge(k.rows, targets, k.solution, k.gram, paths, groups) for k in kinds]
+    fits = [fit_ridge(k.rows, targets, k.solution, k.gram, paths, groups, k.factor) for k in kinds]
     units = Units.of(len(targets), groups)
     first = _Stage.of([fit.head for fit in fits], [fit.held_out for fit in fits], targets, labels, units)
     if len(kinds[0].unlabelled) and labels is not None and labels.ndim == 1 and paths in ("both", "shrunk"):

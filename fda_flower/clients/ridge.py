@@ -78,7 +78,8 @@ def rows_of(client: DomainClient, request: TrainRequest, rest: bool = False) -> 
         theirs = groups_of(chosen)
     classes, train = classes_of(client, request), client.domain.train
     own = Labelled(_with_one(features), labels, classes, widths_of(model), groups_of(train), rows, theirs)
-    return replace(own, judge=client.judge_of(train), what=train.task, outcomes=train.outcomes)
+    seed = derive_seed(client.seed, "curve", client.domain.name)
+    return replace(own, judge=client.judge_of(train), what=train.task, outcomes=train.outcomes, seed=seed)
 
 
 def _with_one(features: NDArray[Any]) -> Array:

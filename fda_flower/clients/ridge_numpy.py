@@ -30,6 +30,7 @@ from fda_flower.aggregation import (
     with_head,
     with_kinds,
 )
+from fda_flower.aggregation.halves import outputs_of_half, random_halves
 from fda_flower.aggregation.labels import factor_for, targets_of_labels
 from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.aggregation.ridge import temperatures_without
@@ -73,6 +74,8 @@ class Labelled:
         The `task`; by default classes, or else a regression.
     outcomes : Outcomes, optional
         What happened to the patients, if these are followed; `labels` follow from it.
+    seed : int
+        Of the random halves of the labels.
     """
 
     rows: Array
@@ -85,6 +88,7 @@ class Labelled:
     judge: "Judge | None" = None
     what: Task | None = None
     outcomes: Outcomes | None = None
+    seed: int = 0
 
     @property
     def task(self) -> Task:
@@ -210,6 +214,24 @@ def _held_out(own: Labelled, metric: str, **outputs: Array) -> dict[str, Any]:
     return {name: value for name, value in scores.items() if np.isfinite(value)}
 
 
+def _half(
+    own: Labelled, metric: str, kinds: Sequence[Kind], heads: Heads, mean: Array, deviation: Array
+) -> dict[str, float]:
+    """Return the metric of what halves of the labels predict for the others; empty if it is unknown.
+
+    `mean` and `deviation` are the ones by which a regression's labels are scaled.
+    """
+    halves = random_halves(own.units, heads, own.seed)
+    if not halves or own.task not in ("classes", "regression"):
+        return {}
+    labels = None if own.classes is None else own.labels
+    targets = (own.targets - mean) / deviation
+    outputs = [outputs_of_half(half, kinds, targets, labels, heads, own.groups) for half in halves]
+    left_out = np.concatenate([own.labels[~half] for half in halves])
+    measured = measure(np.concatenate(outputs) * deviation + mean, left_out, own.task)
+    return {"held_out_half": measured[metric]} if np.isfinite(measured.get(metric, np.nan)) else {}
+
+
 def _logistic(own: Labelled, starts: Sequence[Layers], metric: str) -> TargetHead:
     """Return the average of logistic heads, whose softmax needs no scale."""
     if own.classes is None:
@@ -221,6 +243,7 @@ def _logistic(own: Labelled, starts: Sequence[Layers], metric: str) -> TargetHea
     outputs = {"held_out": fit.held_out, "held_out_target": fit.held_out_alone, "held_out_sources": sources}
     numbers: dict[str, Any] = {
         **_held_out(own, metric, **outputs),
+        **_half(own, metric, kinds, "logistic", np.zeros(1), np.ones(1)),
         "fewest_labels": own.fewest_labels,
         "temperature": 1.0,
         "share": fit.share,
@@ -253,7 +276,7 @@ def _squared(own: Labelled, starts: Sequence[Layers], paths: Paths, metric: str)
     }
     logits = factor_for(several)
     calibrated = {name: logits * factors[name] * values for name, values in outputs.items()}
-    numbers = _held_out(own, metric, **calibrated)
+    numbers = _held_out(own, metric, **calibrated) | _half(own, metric, kinds, paths, mean, deviation)
     numbers |= {"temperature": 1.0, **_numbers(fit)}
     temperatures = None
     if not regression:

@@ -48,21 +48,22 @@ def fit_site(
     totals: Sequence[Sums],
     sent: Sequence[Sums],
     paths: Heads,
+    metric: str | None = None,
 ) -> TargetHead:
     """Fit a site's head, if every site is a target, from the total of all sites minus its own sums.
 
     With labels of too few patients to leave one out, or too few events, it is the others' head. `totals` and
-    `sent`, the sums that this site has sent, have an entry for each kind of rows.
+    `sent`, the sums that this site has sent, have an entry for each kind of rows. For `metric` see `fit_from`.
 
     Raises a `ValueError` if `totals` include no other site, or the difference cannot come from rows.
     """
     others = [total - each for total, each in zip(totals, sent, strict=True)]
     if others[0].rows < 1:
         raise ValueError("the sums of all sites have no row of another site")
-    return _fit_to(own, others, paths)
+    return _fit_to(own, others, paths, metric)
 
 
-def _fit_to(own: Labelled, others: Sequence[Sums], paths: Heads) -> TargetHead:
+def _fit_to(own: Labelled, others: Sequence[Sums], paths: Heads, metric: str | None) -> TargetHead:
     scaled, outcomes = own.task in NUMBERS, own.outcomes
     few_events = outcomes is not None and outcomes.count < LEAST_EVENTS and paths != "sources"
     if own.units.count < LEAST_LABELS or few_events:
@@ -70,7 +71,7 @@ def _fit_to(own: Labelled, others: Sequence[Sums], paths: Heads) -> TargetHead:
         heads = [each.head(scaled, usual) / len(others) for each in others]
         return TargetHead(joined_head(heads, own.widths), {"share": 1.0})
     starts = [each.start("pooled" in paths_of(paths), scaled) for each in others]
-    return fit_from(own, starts, paths)
+    return fit_from(own, starts, paths, metric)
 
 
 def compare(
@@ -152,10 +153,10 @@ def _kept_head(client: DomainClient, request: TrainRequest, question: FitSiteHea
         type(sent[0]).from_arrays(total, width + 1, shape_of_head(model)[0])
         for total, width in zip(by_kind(question.total), own.widths, strict=True)
     ]
-    fitted = fit_site(own, totals, sent, question.paths)
+    metric = question.metric or metric_names(client.domain.train.task)[0]
+    fitted = fit_site(own, totals, sent, question.paths, metric)
     model_of_site = Single(fitted.in_model(model))
     client.announce(model_of_site, request.config, fitted.calibration(own))
-    metric = question.metric or metric_names(client.domain.train.task)[0]
     if question.report == "none":
         return {}
     return _metrics_at_site(client, request, model_of_site, fitted, own, metric)
@@ -172,18 +173,19 @@ def _metrics_at_site(
     client: DomainClient, request: TrainRequest, whole: Single, fitted: TargetHead, own: Labelled, metric: str
 ) -> dict[str, Any]:
     """Return the metrics of a site's answer."""
-    test, share = client.domain.test, fitted.numbers.get("share")
-    cases = _fewest_cases(test if len(test) else client.domain.train, metric)
+    names = ("share", "held_out", "held_out_half") if "held_out_half" in fitted.numbers else ("share",)
+    test, known = client.domain.test, {name: fitted.numbers.get(name) for name in names}
+    known |= _fewest_cases(test if len(test) else client.domain.train, metric)
     if not len(test):
         held_out, judge = fitted.held_out, client.judge_of(client.domain.train)
         judged = compare(judge, metric, **held_out, labels=own.truth, groups=own.groups) if held_out else {}
-        return {"share": share, **cases, **judged}
+        return {**known, **judged}
     passes = client.passes(request.config)
     outputs = whole.outputs(passes)
     metrics = {
         name: value for name, value in client.metrics_of(outputs, test).items() if math.isfinite(value)
     }
-    answer = {"share": share, "test": metrics, "test_examples": len(test), **cases}
+    answer = {**known, "test": metrics, "test_examples": len(test)}
     if fitted.alone is None:
         return {**answer, "with_others": metrics.get(metric)}
     alone = Single(placed(client.received(request), fitted.alone)).outputs(passes)

@@ -6,9 +6,9 @@ from fda_flower.records.record import HEADLINE, JUDGED_IN, Record, default_metri
 from fda_flower.strategies.nodes import Node
 from fda_flower.wire.protocol import GROUPS, LABELLED
 
-HELD_OUT, TARGET_ALONE, UNITS = "held-out", "held-out-target", "units"
-"""Entries of a method's own part of the record: a metric by held-out labels, and without the sources; the
-number of units, such as patients, of the labels, if some have several."""
+HELD_OUT, TARGET_ALONE, HALF, UNITS = "held-out", "held-out-target", "held-out-half", "units"
+"""Entries of a method's own part of the record: a metric by held-out labels, without the sources, and with
+half of the labels; the number of units, such as patients, of the labels, if some have several."""
 
 
 def benefit_of_sources(entry: Record, record: Record) -> list[str]:
@@ -27,6 +27,24 @@ def benefit_of_sources(entry: Record, record: Record) -> list[str]:
     metric, of = METRICS[judged_in(record)], of_units(0, entry.get(UNITS))
     shares = f"{metric.show(both)} with them, {metric.show(alone)} without"
     return [f"The sources bring {metric.show_gain(both - alone)} here, by held-out labels{of}: {shares}"]
+
+
+def curve_of_labels(entry: Record, record: Record, labels: int | None, where: str = "") -> list[str]:
+    """Return a line on what half of the labels were worth; none if a metric is unknown.
+
+    Examples
+    --------
+    >>> curve_of_labels({"held-out": 0.75, "held-out-half": 0.7}, {"accuracy": 0.8}, 40)
+    ['Held out: 75.0% with all 40 labels, 70.0% with half of them; more labels: not forecast']
+    """
+    whole, half = (entry.get(name) for name in (HELD_OUT, HALF))
+    if whole is None or half is None:
+        return []
+    name, known = judged_in(record), "" if labels is None else f"{labels} "
+    metric = METRICS[name]
+    title = "" if name == next(iter(METRICS)) else f"{metric.title} "
+    both = f"{metric.show(whole)} with all {known}labels, {metric.show(half)} with half of them{where}"
+    return [f"Held out: {title}{both}; more labels: not forecast"]
 
 
 def units_of(node: Node | None) -> dict[str, int]:

@@ -20,7 +20,14 @@ from fda_flower.names.tasks import NUMBERS
 from fda_flower.names.words import counted
 from fda_flower.records.record import Record
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
-from fda_flower.strategies.benefit import UNITS, benefit_of_sources, judged_by, metric_of, units_of
+from fda_flower.strategies.benefit import (
+    UNITS,
+    benefit_of_sources,
+    curve_of_labels,
+    judged_by,
+    metric_of,
+    units_of,
+)
 from fda_flower.strategies.features import OnFeatures
 from fda_flower.strategies.replies import BadReplyError
 from fda_flower.strategies.ridge_masked import MaskedSums
@@ -77,7 +84,7 @@ class Ridge(OnFeatures):
     that pool; the ``weights`` of all heads; the ``temperature``, a factor on the outputs; ``unlabelled``, the
     number of samples without labels, and ``unlabelled-share``, the weight of the fit to them; the weights of
     several ``kinds``; for survival the target's ``events`` and the ``horizons``; and the run's metric (in
-    ``judged-in``) on the target's held-out labels: ``held-out``,
+    ``judged-in``) on the target's held-out labels: ``held-out``, with half of the labels ``held-out-half``,
     and without the sources or the target ``held-out-target`` and ``held-out-sources``.
 
     Parameters
@@ -242,5 +249,5 @@ class Ridge(OnFeatures):
         if lines and entry.get(FEWEST_LABELS, ENOUGH) < ENOUGH:
             what = "patients" if UNITS in entry else "labels"
             why = f"since a class has fewer than {ENOUGH} {what} and each is held out"
-            return [f"{lines[0]}; that is optimistic, {why}"]
-        return lines
+            lines = [f"{lines[0]}; that is optimistic, {why}"]
+        return lines + curve_of_labels(entry, record, record.get("target", {}).get("examples"))

@@ -13,9 +13,10 @@ from fda_flower.aggregation.labels import factor_for
 from fda_flower.aggregation.sums import counts_of_classes
 from fda_flower.metrics import METRICS, Metric, metric_names, rare_headline
 from fda_flower.names.tasks import NUMBERS, Task
+from fda_flower.names.words import counted
 from fda_flower.records.record import HEADLINE, JUDGED_IN, TEST_EXAMPLES, Record, judged_in
 from fda_flower.strategies.base import Aggregated, ClientUpdate, Node, Round, Sources
-from fda_flower.strategies.benefit import units_of
+from fda_flower.strategies.benefit import HALF, HELD_OUT, curve_of_labels, units_of
 from fda_flower.strategies.evaluations import check_metrics
 from fda_flower.strategies.replies import BadReplyError
 from fda_flower.strategies.ridge import Ridge
@@ -43,8 +44,9 @@ class RidgeEverySite(Ridge):
 
     The record has ``sites``: for each its ``labels``, ``test-examples``, the run's metric ``alone`` and
     ``with-others``, their difference ``gain`` with its 95% ``interval``, ``judged-by`` (the
-    site's own ``test`` samples, or leave-one-out on its labels, ``held-out``), and ``share``, the share of
-    the others' solution in the heads that shrink it. The headline is the mean over sites of the metrics with
+    site's own ``test`` samples, or leave-one-out on its labels, ``held-out``), ``share``, the share of the
+    others' solution in the heads that shrink it, and the metric on ``held-out`` labels and on the ones that
+    ``held-out-half`` of them leave out. The headline is the mean over sites of the metrics with
     the others.
 
     Parameters
@@ -138,8 +140,13 @@ class RidgeEverySite(Ridge):
         sure = sum(low > 0 if metric.higher_is_better else high < 0 for low, high in ends)
         better = "above 0" if metric.higher_is_better else "below 0"
         known = f"the 95% interval of the gain is {better} at {sure or 'none'} of {len(sites)} sites"
+        known = known if ends else "the gain has no interval"
+        halved = [site for site in sites if HALF in site and HELD_OUT in site]
+        means = {name: mean(site[name] for site in halved) for name in (HELD_OUT, HALF) if halved}
+        where = f" on average over {counted(len(halved), 'site')}"
         return [
-            f"The others bring {gain} per site on average; {known if ends else 'the gain has no interval'}"
+            f"The others bring {gain} per site on average; {known}",
+            *curve_of_labels(means, record, None, where),
         ]
 
 
@@ -159,13 +166,15 @@ def site_entry(labels: int, answer: SiteFitted, metric: Metric) -> Record:
     if answer.fewest_cases is not None:
         entry[FEWEST_CASES] = answer.fewest_cases
     alone, together = answer.alone, answer.with_others
-    for name, value in ((ALONE, alone), (TOGETHER, together)):
+    halves = (HELD_OUT, answer.held_out), (HALF, answer.held_out_half)
+    for name, value in ((ALONE, alone), (TOGETHER, together), *halves):
         if value is not None and not metric.allows(value):
             raise BadReplyError(f"its '{name}' is {value:g}, which no {metric.title} can be")
     if together is None:
         return entry
     entry[JUDGED_BY] = "held-out" if answer.test_examples is None else "test"
     metrics = {ALONE: alone, TOGETHER: together, SHARE: answer.share}
+    metrics |= {HELD_OUT: answer.held_out, HALF: answer.held_out_half}
     entry |= {name: value for name, value in metrics.items() if value is not None}
     if alone is not None:
         entry[GAIN] = together - alone

@@ -19,7 +19,9 @@ from fda_flower.aggregation import (
     to_targets,
     with_kinds,
 )
+from fda_flower.aggregation.halves import random_halves
 from fda_flower.aggregation.mixture import log_softmax
+from fda_flower.aggregation.sums import pack
 from fda_flower.aggregation.units import Units
 from fda_flower.clients import (
     LocalTraining,
@@ -125,6 +127,33 @@ def test_the_target_fits_its_head_and_tells_how_good_it_is(spec, paths):
     assert told.held_out == pytest.approx(figure, abs=1e-3)
     assert (told.fewest_labels is not None) == (spec is CLASSES)
     assert reply.arrays.get("rows.power", 1) == 1
+
+
+@pytest.mark.parametrize(("paths", "classes"), [("both", 3), ("logistic", 3), ("shrunk", None)], ids=str)
+def test_a_target_tells_what_halves_of_its_labels_predict_for_the_others(paths, classes):
+    rng = np.random.default_rng(0)
+    x, y = np.hstack([rng.normal(size=(40, 4)), np.ones((40, 1))]), rng.integers(3, size=40)
+    x[np.arange(40), y] += 1
+    labels = y if classes else 5 + 2.0 * rng.normal(size=(40, 2)) + x[:, :2]
+    scale = {} if classes else {"mean": np.full(2, 4.0), "deviation": np.full(2, 3.0)}
+    solution = rng.normal(size=(5, 3 if classes else 2))
+    start = {"solution": solution, **scale} | ({"gram": pack(x.T @ x)} if paths == "both" else {})
+    own = Labelled(x, labels, classes, [4], np.arange(40) // 2, seed=7)
+    fitted = fit_target(own, FitHead(paths=paths, start=start))
+    halves, outputs = random_halves(own.units, paths, 7), []
+    for half in halves:
+        part = Labelled(x[half], labels[half], classes, [4], own.groups[half])
+        outputs.append(x[~half] @ fit_target(part, FitHead(paths=paths, start=start)).head)
+    figure = measure(np.concatenate(outputs), np.concatenate([labels[~half] for half in halves]), own.task)[
+        "accuracy" if classes else "r2"
+    ]
+    assert len(halves) == 10
+    assert fitted.answer().held_out_half == pytest.approx(figure, abs=1e-9)
+    also = replace(own, unlabelled=rng.normal(size=(9, 5)), unlabelled_groups=np.arange(9))
+    again = fit_target(also, FitHead(paths=paths, start=start, unlabelled=paths != "logistic"))
+    assert again.answer().held_out_half == fitted.answer().held_out_half
+    few = replace(own, rows=x[:30], labels=labels[:30], groups=own.groups[:30])
+    assert fit_target(few, FitHead(paths=paths, start=start)).answer().held_out_half is None
 
 
 @pytest.mark.parametrize("kinds", [1, 2])

@@ -295,6 +295,19 @@ def test_a_run_ends_with_what_the_sources_bring(record, says):
     assert ("optimistic" in line) == ("optimistic" in says)
 
 
+def test_a_run_ends_with_what_half_of_the_labels_were_worth():
+    entry = figures(0.84, 0.77) | {"held-out-half": 0.8}
+    record = {"ridge": entry, "judged-in": "auroc", "target": {"examples": 40}}
+    assert Ridge().conclusion(record)[1] == (
+        "Held out: AUROC 84.0% with all 40 labels, 80.0% with half of them; more labels: not forecast"
+    )
+    sites = {"a": {"gain": 0.1, "held-out": 0.8, "held-out-half": 0.7}, "b": {"gain": 0.3}}
+    assert RidgeEverySite().conclusion({"sites": sites, "accuracy": 0.8})[1:] == [
+        "Held out: 80.0% with all labels, 70.0% with half of them on average over 1 site; more labels: not "
+        "forecast"
+    ]
+
+
 def test_the_target_is_asked_for_the_runs_metric_which_cannot_change_later(tmp_path):
     found, _, _ = start(info={"t": {"headline": "auroc"}})
     assert found["t"].asked.metric == "auroc", "which a rare class asks for"

@@ -45,9 +45,9 @@ class HeadFitted(Answer):
     start from it, and `source_weight` the weight of the sources' rows in the heads that pool. `kinds` are the
     weights of several kinds of rows; `unlabelled` counts the samples without labels, whose fit has the weight
     `unlabelled_share`. `held_out` is the run's metric on the target's held-out labels, `held_out_target` and
-    `held_out_sources` the same with one side alone.
-    `fewest_labels` counts the rarest class, and for survival `events` the ones that came; `horizons` are the
-    run's.
+    `held_out_sources` the same with one side alone; `held_out_half` is the metric of what random halves of
+    the labels predict for the others. `fewest_labels` counts the rarest class, and for survival `events` the
+    ones that came; `horizons` are the run's.
     """
 
     temperature: Annotated[Positive, Release.HEAD]
@@ -57,6 +57,7 @@ class HeadFitted(Answer):
     held_out: OfHead | None = None
     held_out_target: OfHead | None = None
     held_out_sources: OfHead | None = None
+    held_out_half: OfHead | None = None
     fewest_labels: Annotated[Natural, Release.COUNTS] | None = None
     kinds: Annotated[tuple[Share, ...], Release.HEAD] = ()
     unlabelled: Annotated[Natural, Release.COUNTS] | None = None
@@ -89,9 +90,9 @@ class SiteFitted(Answer):
     """Whether the site has `kept` its head, and metrics, if it reports them.
 
     `alone` and `with_others` are the run's metric, and `gain_low` and `gain_high` the interval of the
-    difference. `share` is the share of the others' solution. `test` has all metrics on
-    `test_examples` samples. Where each class counts alike in the metric, `fewest_cases` are the samples of
-    the rarest class.
+    difference. `share` is the share of the others' solution. `held_out` and `held_out_half` are as in
+    `HeadFitted`. `test` has all metrics on `test_examples` samples. Where each class counts alike in the
+    metric, `fewest_cases` are the samples of the rarest class.
     """
 
     kept: Annotated[bool, Release.NOTHING]
@@ -100,6 +101,8 @@ class SiteFitted(Answer):
     gain_low: OfHead | None = None
     gain_high: OfHead | None = None
     share: OfHead | None = None
+    held_out: OfHead | None = None
+    held_out_half: OfHead | None = None
     test: Annotated[Mapping[str, float], Release.HEAD] | None = None
     test_examples: Annotated[Natural, Release.COUNTS] | None = None
     fewest_cases: Annotated[Natural, Release.COUNTS] | None = None
