@@ -17,14 +17,14 @@ from fda_flower.aggregation.ridge_kinds import Kind, fit_kinds
 from fda_flower.aggregation.sums import Array
 from fda_flower.aggregation.units import Units
 
-HALVES = 10
-"""Number of halves."""
+HALVES, SLOW = 10, 5
+"""Number of halves, and with logistic heads, which take longer."""
 
 FEWEST, MOST = 16, 256
 """Units from which there are halves, and rows up to which there are: with more, a test set says it better."""
 
 JUDGED = 250
-"""Labels that the halves of logistic heads judge together, since these take longer: fewer halves suffice."""
+"""Labels that the halves of logistic heads judge together: of many, fewer halves suffice."""
 
 
 def random_halves(units: Units, heads: Heads, seed: int) -> list[NDArray[np.bool_]]:
@@ -43,7 +43,7 @@ def random_halves(units: Units, heads: Heads, seed: int) -> list[NDArray[np.bool
     rows = len(units.numbers)
     if units.count < FEWEST or rows > MOST:
         return []
-    number = min(HALVES, max(1, 2 * JUDGED // rows)) if heads == "logistic" else HALVES
+    number = min(SLOW, max(1, 2 * JUDGED // rows)) if heads == "logistic" else HALVES
     rng = np.random.default_rng(seed)
     orders = [rng.permutation(units.count) for _ in range(number)]
     return [(order < units.count // 2)[units.numbers] for order in orders]

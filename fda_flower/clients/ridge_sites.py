@@ -53,7 +53,8 @@ def fit_site(
     """Fit a site's head, if every site is a target, from the total of all sites minus its own sums.
 
     With labels of too few patients to leave one out, or too few events, it is the others' head. `totals` and
-    `sent`, the sums that this site has sent, have an entry for each kind of rows. For `metric` see `fit_from`.
+    `sent`, the sums that this site has sent, have an entry for each kind of rows. For `metric` see
+    `fit_from`.
 
     Raises a `ValueError` if `totals` include no other site, or the difference cannot come from rows.
     """

@@ -17,8 +17,8 @@ from fda_flower.aggregation.units import Units
 @pytest.mark.parametrize(
     ("rows", "units", "heads", "number"),
     [
-        *[(40, 40, "both", 10), (41, 41, "both", 10), (48, 16, "logistic", 10), (100, 50, "logistic", 5)],
-        *[(256, 256, "logistic", 1), (45, 15, "both", 0), (15, 15, "logistic", 0), (257, 100, "both", 0)],
+        *[(40, 40, "both", 10), (41, 41, "both", 10), (48, 16, "logistic", 5), (100, 50, "logistic", 5)],
+        *[(200, 200, "logistic", 2), (45, 15, "both", 0), (15, 15, "logistic", 0), (257, 100, "both", 0)],
     ],
 )
 def test_halves_are_of_whole_units_which_are_neither_too_few_nor_many(rows, units, heads, number):
