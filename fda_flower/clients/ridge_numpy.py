@@ -226,10 +226,16 @@ def _half(
         return {}
     labels = None if own.classes is None else own.labels
     targets = (own.targets - mean) / deviation
-    outputs = [outputs_of_half(half, kinds, targets, labels, heads, own.groups) for half in halves]
-    left_out = np.concatenate([own.labels[~half] for half in halves])
-    measured = measure(np.concatenate(outputs) * deviation + mean, left_out, own.task)
-    return {"held_out_half": measured[metric]} if np.isfinite(measured.get(metric, np.nan)) else {}
+    outputs = [
+        outputs_of_half(half, kinds, targets, labels, heads, own.groups) * deviation + mean for half in halves
+    ]
+    left_out = [own.labels[~half] for half in halves]
+    if metric not in RANKS:
+        outputs, left_out = [np.concatenate(outputs)], [np.concatenate(left_out)]
+    pairs = zip(outputs, left_out, strict=True)
+    values = [measure(*pair, own.task).get(metric, np.nan) for pair in pairs]
+    finite = [value for value in values if np.isfinite(value)]
+    return {"held_out_half": float(np.mean(finite))} if finite else {}
 
 
 def _logistic(own: Labelled, starts: Sequence[Layers], metric: str) -> TargetHead:

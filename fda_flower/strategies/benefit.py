@@ -43,7 +43,8 @@ def curve_of_labels(entry: Record, record: Record, labels: int | None, where: st
     name, known = judged_in(record), "" if labels is None else f"{labels} "
     metric = METRICS[name]
     title = "" if name == next(iter(METRICS)) else f"{metric.title} "
-    both = f"{metric.show(whole)} with all {known}labels, {metric.show(half)} with half of them{where}"
+    known += f"labels{of_units(0, entry.get(UNITS))}"
+    both = f"{metric.show(whole)} with all {known}, {metric.show(half)} with half of them{where}"
     return [f"Held out: {title}{both}; more labels: not forecast"]
 
 
