@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.aggregation.bins import BINS, Counts, binned, edges
+from fda_flower.aggregation.bins import BINS, MANY, Counts, binned, edges
 from fda_flower.aggregation.columns import SAME, Columns
 from fda_flower.aggregation.describing import Statistics
 
@@ -30,6 +30,9 @@ MOST_NAMED = 3
 
 UNIT = 5.0
 """Ratio of means or of deviations from which two sites may have another unit."""
+
+SCALED = 2.0
+"""Ratio of deviations that another unit has at least; means near 0 have a large ratio by chance."""
 
 ELSEWHERE = 0.02
 """Share of units at the other site below which a site's frequent number may be a code."""
@@ -155,7 +158,8 @@ def _other_units(one: Said, two: Said, beyond: set[int]) -> frozenset[int]:
             continue
         means = _ratio(float(s.means[j]), float(t.means[j])) if s.means[j] * t.means[j] > 0 else 1.0
         deviations = _ratio(float(s.deviations[j]), float(t.deviations[j]))
-        if (j in beyond and means > UNIT) or (deviations > UNIT and _in_other_bins(own, other, j)):
+        scaled = means > UNIT and deviations > SCALED
+        if (j in beyond and scaled) or (deviations > UNIT and _in_other_bins(own, other, j)):
             columns.add(j)
     return frozenset(columns)
 
@@ -179,7 +183,7 @@ def _codes(one: Said, two: Said, common: Columns) -> frozenset[int]:
     columns = set[int]()
     for j in np.flatnonzero(s.known & t.known).tolist():
         number = own.numbers[j]
-        if np.isnan(number) or (are_shares(s, t, j)):
+        if np.isnan(number) or np.count_nonzero(other.bins[j]) < MANY:
             continue
         if other.numbers[j] == number:
             continue

@@ -22,6 +22,9 @@ from fda_flower.aggregation.updates import Layers, received
 BINS, CLASS_BINS, REACH = 16, 8, 3.0
 """Bins of a column, and for each class; the inner ones reach this many deviations from the mean."""
 
+MANY = 4
+"""Bins with units from which a column has more than codes or ranks."""
+
 OFTEN = 0.2
 """Share of units from which the most frequent number of a column is named."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fda_flower.aggregation.apart import FAR, TIMES, Apart, Said, apart, are_shares, is_share, shares_of
-from fda_flower.aggregation.bins import BINS, CLASS_BINS, Counts, edges, quantile
+from fda_flower.aggregation.bins import BINS, CLASS_BINS, MANY, Counts, edges, quantile
 from fda_flower.aggregation.columns import Columns
 from fda_flower.names.words import of_units
 from fda_flower.records.record import DESCRIBED as DESCRIBED
@@ -98,7 +98,8 @@ class Alike:
             if counts is None or not counts.bins[j].any() or is_share(mean, deviation):
                 continue
             columns[column] |= {"most": int(counts.most[j]), "number": _known(counts.numbers[j])}
-            if inner[1] - inner[0] <= deviation:  # else a bin is wider than what a quartile says
+            is_fine = inner[1] - inner[0] <= deviation  # else a bin is wider than what a quartile says
+            if is_fine and np.count_nonzero(counts.bins[j]) >= MANY:
                 columns[column]["quartiles"] = [quantile(counts.bins[j], inner, share) for share in QUARTERS]
                 columns[column]["medians"] = self._medians(counts, j)
         return entry | ({"columns": columns} if columns else {})

@@ -64,6 +64,12 @@ def test_a_column_in_another_unit_is_named_also_around_zero():
     assert far.beyond_chance
 
 
+def test_means_near_zero_are_no_other_unit():
+    draw = np.random.default_rng(0)
+    far = between(draw.normal(-0.9, 1, (200, 1)), draw.normal(-0.1, 1.1, (200, 1)))
+    assert (far.named, far.other_units) == ((0,), set())
+
+
 def test_a_frequent_number_that_is_rare_elsewhere_may_be_a_code():
     one, two = drawn(0, 200), drawn(1, 150)
     one[:60, 5] = 0
@@ -72,6 +78,11 @@ def test_a_frequent_number_that_is_rare_elsewhere_may_be_a_code():
     assert far.named[0] == 5
     two[:60, 5] = 0
     assert between(one, two).codes == (set(), set())
+    ranks = (
+        np.random.default_rng(i).choice(3, (150, 1), p=p)
+        for i, p in enumerate(([0.5, 0.01, 0.49], [0.4, 0.5, 0.1]))
+    )
+    assert between(*ranks).codes == (set(), set())
 
 
 def test_missing_values_and_labels_are_named_beyond_chance_and_rounding():
