@@ -10,6 +10,7 @@ from typing import Any
 from fda_flower.datasets.spec import EVERY_SITE
 from fda_flower.errors import printable
 from fda_flower.metrics import CONFIDENCE, METRICS, UNITS, few_cases
+from fda_flower.names.tasks import NUMBERS
 from fda_flower.names.words import counted, of_units
 from fda_flower.records.parts import describe_parts
 from fda_flower.records.record import TEST_EXAMPLES, Record
@@ -121,8 +122,9 @@ def _made_for(run: RecordedRun) -> str:
 
 def _header(run: RecordedRun, model: Model) -> str:
     """Return the YAML: JSON strings and numbers are YAML too."""
-    metric, value = METRICS[run.metric], shares(run.history, run.metric)["last5"]
-    task = f"{_inputs(run, model)}-{'regression' if metric.tasks == ('regression',) else 'classification'}"
+    value = shares(run.history, run.metric)["last5"]
+    numbers = _task(run, model) in NUMBERS
+    task = f"{_inputs(run, model)}-{'regression' if numbers else 'classification'}"
     lines = [
         "library_name: fda-flower",
         f"pipeline_tag: {task}",
@@ -145,6 +147,18 @@ def _header(run: RecordedRun, model: Model) -> str:
     return "\n".join(["---", *lines, "---", ""])
 
 
+def _task(run: RecordedRun, model: Model) -> str:
+    """Return what a model predicts; see `fda_flower.names.tasks.TASKS`."""
+    numbers = model.description.get("regression") or METRICS[run.metric].tasks == ("regression",)
+    known = "regression" if numbers else "classes"
+    named = (run.settings.get("dataset_options") or {}).get("task", known)
+    return str(model.description.get("task", named))
+
+
+def _horizons(run: RecordedRun) -> str:
+    return str((run.settings.get("dataset_options") or {}).get("horizons", "")).replace(",", ", ")
+
+
 def _inputs(run: RecordedRun, model: Model) -> str:
     """Return the kind of inputs, as the hub names tasks: text, tabular or image."""
     options, dataset = run.settings.get("dataset_options") or {}, run.settings.get("dataset")
@@ -164,16 +178,17 @@ def _quoted(text: str) -> str:
 
 def _model(run: RecordedRun, model: Model) -> list[Part]:
     description, settings = model.description, run.settings
-    classes = description.get("class-names") or ()
+    classes, task = description.get("class-names") or (), _task(run, model)
+    predicts = {"regression": "numbers", "survival": f"survival at {_horizons(run)}"}
     rows = {
-        "predicts": "numbers" if description.get("regression") else ", ".join(map(str, classes)),
+        "predicts": predicts.get(task, ", ".join(map(str, classes))),
         "for": _made_for(run),
         "network": description.get("network", settings.get("model")),
         "trained part": description.get("train", settings.get("train")),
         "size": f"{run.summary['parameters']:,} numbers" if "parameters" in run.summary else None,
         "predicts with": (description.get("predictor") or {}).get("kind"),
         "input": "x".join(map(str, description.get("shape", ()))),
-        "classes": "" if description.get("regression") else description.get("classes"),
+        "classes": "" if task in NUMBERS else description.get("classes"),
         "kept by": description.get("holder"),
     }
     table = Table(["model", "value"], [[name, value] for name, value in rows.items() if value])
