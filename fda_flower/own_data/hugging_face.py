@@ -1,7 +1,7 @@
 """The data set `hf`: the samples of Hugging Face, images or rows, read and checked as own files are."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -25,7 +25,9 @@ from fda_flower.errors import ConfigError, invalid, some
 from fda_flower.files import derive_seed
 from fda_flower.names.options import with_options
 from fda_flower.names.registry import check_alike
+from fda_flower.names.tasks import NUMBERS
 from fda_flower.own_data.column import Column
+from fda_flower.own_data.followed import horizons_of
 from fda_flower.own_data.hugging_face_source import (
     NO_DOMAIN,
     DomainRows,
@@ -98,7 +100,34 @@ def complete(
             for part in domains.get(name, {}).values()
         )
         missing |= scale_of(float(number) for each in labels for number in each[np.isfinite(each)])
+    if options.get("task") == "survival" and options.get("event") and not options.get("horizons"):
+        names = read_domains(str({**options, **missing}["domains"]))
+        missing |= _horizons_in(names, parts, domains, options, sources_in(names, target, only_sources))
     return missing
+
+
+def _horizons_in(
+    names: Sequence[str],
+    parts: DomainRows,
+    domains: Mapping[str, DomainRows],
+    options: Mapping[str, Any],
+    sources: Sequence[str],
+) -> dict[str, str]:
+    """Return the option ``horizons`` that follows from times and events; empty without an event."""
+    labels = str(options.get("label", TableOptions.label)), str(options["event"])
+    for part in parts.values():
+        check_column("label", labels[0], part.data)
+        check_column("event", labels[1], part.data)
+    comma = options.get("decimal") == "comma"
+    columns = {
+        name: [
+            (part.column(labels[0], Path(), comma).numbers, part.column(labels[1], Path(), comma).numbers)
+            for part in domains.get(name, {}).values()
+        ]
+        for name in names
+    }
+    horizons = horizons_of(columns, sources)
+    return {"horizons": horizons} if horizons else {}
 
 
 def image_column(data: Any, ignore: Iterable[str]) -> str:
@@ -329,7 +358,7 @@ class HuggingFace(Surveyed[Rows]):
             "categorical": given.categorical,
             "categories": given.categories,
             "decimal": given.decimal_comma,
-            "task": given.task == "regression",
+            "task": given.task in NUMBERS,
         }
         seen = ("window", "frame", "slice")
         of_images = {"image_size": self._size, **{name: getattr(self._source, name) for name in seen}}
