@@ -152,3 +152,21 @@ def test_a_site_of_its_own_needs_the_horizons(write, tmp_path):
         DataSpec("table", dataset_options=options, **how)
     given = DataSpec("table", dataset_options={**options, **HORIZONS}, **how)
     assert load_domain(given, "east").classes == 3
+
+
+def test_rows_of_hugging_face_are_followed_too(tmp_path):
+    """Their default horizons are those of the same tables."""
+    pytest.importorskip("datasets")
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {"site": [], **{name: [] for name in table(1)}}
+    for name, each in {"east": table(1), "north": table(2)}.items():
+        columns["site"] += [name] * ROWS
+        for column, cells in each.items():
+            columns[column] += cells.tolist()
+    folder = tmp_path / "hf"
+    folder.mkdir()
+    parquet.write_table(pa.table(columns), folder / "rows.parquet")
+    options = {**OPTIONS, "domain": "site"}
+    found = DataSpec("hf", data_dir=str(folder), target="east", dataset_options=options)
+    horizons = read_horizons(str(dict(found.dataset_options)["horizons"]))
+    assert load_domain(found, "east").classes == len(horizons) == 5
