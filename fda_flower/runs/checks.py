@@ -1,6 +1,6 @@
 """Checks of a run before training: whether its method, network, privacy and selection go together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fda_flower.datasets.amounts import most
 from fda_flower.datasets.spec import DataSpec
@@ -8,6 +8,7 @@ from fda_flower.engines import Resources
 from fda_flower.errors import ConfigError, check_choice, invalid
 from fda_flower.metrics import headline_metric
 from fda_flower.models import ADABN, AND, LINEAR, MODELS, reads_text, uses_own_statistics
+from fda_flower.names.tasks import Task
 from fda_flower.runs.completion import (
     VARIANTS,
     Completion,
@@ -101,11 +102,15 @@ def _check_privacy(run: Request, method: Method, data: DataSpec) -> None:
         raise invalid("validation", run.validation, "hold out a share, such as 0.2", why)
 
 
+WITHOUT_NOISE: Mapping[Task, str] = {
+    "survival": "but each label of a survival follows from all patients of a site, so no noise protects one",
+    "multilabel": "but the labels are several of each sample, for which there is no noise of each patient yet",
+}
+"""By task, why no noise protects each patient."""
+
+
 def _check_patients(run: Request, method: Method, data: DataSpec) -> None:
-    if data.task == "survival":
-        why = (
-            "but each label of a survival follows from all patients of a site, so that no noise protects one"
-        )
+    if (why := WITHOUT_NOISE.get(data.task)) is not None:
         raise invalid("dp-unit", run.dp_unit, "leave it out, or choose another task", why)
     noise = None if method.centralised else method.noise
     if noise is None:

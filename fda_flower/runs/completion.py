@@ -249,7 +249,7 @@ def fitting_model(data: DataSpec, method: Method, of_patients: bool) -> str:
     return linear
 
 
-OF_ROWS: Mapping[Task, str] = {"regression": NUMBERS, "survival": LINEAR, "multilabel": LINEAR}
+OF_ROWS: Mapping[Task, str] = {"regression": NUMBERS, "survival": LINEAR, "multilabel": NUMBERS}
 """By task, the network of a linear layer for rows of a table, if it has no hinges alone."""
 
 

@@ -157,3 +157,14 @@ def test_a_target_whose_labels_are_too_few_is_told(tmp_path):
 def test_strata_are_of_the_rarest_label():
     assert strata(np.array([[1, 0], [1, 1], [0, 0], [1, 0]])).tolist() == [0, 1, 2, 0]
     assert strata(np.zeros((2, 3))).tolist() == [3, 3]
+
+
+def test_rows_of_hugging_face_have_several_labels(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    rows = {"age": [*range(80)], "site": ["a", "b"] * 40}
+    rows |= dict(zip(LABELS, findings(80).T.tolist(), strict=True))
+    datasets.Dataset.from_dict(rows).save_to_disk(tmp_path / "hf")
+    data = load_federation(spec_of("hf", tmp_path / "hf", domain="site"))
+    assert (data.class_names, data.domains["a"].train.task) == (LABELS, "multilabel")
+    both = torch.cat([each.y for d in data.domains.values() for each in (d.train, d.test)])
+    assert sorted(both.tolist()) == sorted(findings(80).astype(float).tolist())

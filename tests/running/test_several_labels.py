@@ -141,6 +141,11 @@ def test_methods_that_train_take_the_cross_entropy_of_each_label(of_table, tmp_p
         ({"method": "fedavg", "class_weights": "balanced"}, "class-weights", "has no classes"),
         ({"method_options": {"paths": "logistic"}}, "paths", "no classes"),
         ({"metric": "accuracy"}, "metric", "for several labels"),
+        (
+            {"dp_unit": "patient", "dp_group": "row", "dp_noise": 1.0},
+            "dp-unit",
+            "no noise of each patient yet",
+        ),
     ],
 )
 def test_what_needs_classes_is_refused_in_words(settings, thing, word, of_table, tmp_path):
