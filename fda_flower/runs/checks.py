@@ -104,7 +104,7 @@ def _check_privacy(run: Request, method: Method, data: DataSpec) -> None:
 
 WITHOUT_NOISE: Mapping[Task, str] = {
     "survival": "but each label of a survival follows from all patients of a site, so noise protects none",
-    "multilabel": "but the labels are several of each sample, for which there is no noise of each patient yet",
+    "multilabel": "but each sample has several labels, for which there is no noise of each patient yet",
 }
 """By task, why no noise protects each patient."""
 
