@@ -105,7 +105,7 @@ def _contents(survey: Survey[Any], domain: str) -> DomainCheck:
     each = survey.domains[domain]
     classes = dict(sorted(Counter(each.words).items())) if survey.classes else {}
     if survey.labels and len(held := survey.numbers.get(domain, ())):
-        classes = dict(zip(survey.labels, np.nansum(held, axis=0).astype(int).tolist(), strict=True))
+        classes = dict(zip(survey.labels, np.sum(held == 1, axis=0).tolist(), strict=True))
     missing = {column: count for column, count in each.missing.items() if count}
     return DomainCheck(
         each.samples,

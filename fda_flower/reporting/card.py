@@ -18,6 +18,7 @@ from fda_flower.reporting.alike import Described, alike_lines, alike_notes, alik
 from fda_flower.reporting.labels import table_of_labels
 from fda_flower.reporting.results import FEW, RecordedRun
 from fda_flower.reporting.run_tables import settings_table, sizes_table, sources_in
+from fda_flower.reporting.sites import sites_in, sites_note, sites_table
 from fda_flower.reporting.summary import (
     TEST_SAMPLES,
     interval_of,
@@ -236,6 +237,8 @@ def _results(run: RecordedRun, model: Model) -> list[Part]:
     )
     summary = summarise(run.history, run.metric)
     parts += map(escaped, [*model.conclusion, *judge(summary), *describe_theory(summary)])
+    if sites_in(run.history):
+        parts += [sites_table(run.history), escaped(sites_note(run.history))]
     parts += [part for part in figures_of(evaluation, run.history) if part not in parts]
     if labels := evaluation.get("labels"):
         parts.append(table_of_labels(labels, count))

@@ -18,7 +18,9 @@ from fda_flower.records.record import (
     chosen_round,
     default_metric,
     has_stopped,
+    judged_in,
 )
+from fda_flower.strategies.benefit import HELD_OUT
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
 from fda_flower.wire import protocol
@@ -82,10 +84,10 @@ class Selection:
         if by_rule and self.metric not in (None, by_rule) and any(VALIDATION in each for each in history):
             why = f"but labels held out have chosen rounds by {METRICS[by_rule].title}"
             raise invalid("metric", self.metric, f"give --metric {by_rule}, or choose another --output", why)
-        last = next((record for record in reversed(history) if JUDGED_IN in record), None)
+        last = next((record for record in reversed(history) if _has_judged(record)), None)
         if last is None:
             return
-        before, measured = last[JUDGED_IN], any(name in last for name in METRICS)
+        before, measured = judged_in(last), any(name in last for name in METRICS)
         own = self.metric or last.get(HEADLINE) or (default_metric(last) if measured else before)
         if own != before:
             why = f"but the run has judged held-out labels in {METRICS[before].title}"
@@ -102,6 +104,12 @@ class Selection:
         chosen = chosen_round(history)
         log(INFO, "Stopped after round %d: none was better than round %d", len(history), chosen)
         return True
+
+
+def _has_judged(record: Record) -> bool:
+    """Return whether a method has judged labels held out, in an earlier version without the metric's name."""
+    parts = (each for each in record.values() if isinstance(each, Mapping))
+    return JUDGED_IN in record or bool(record.get("sites")) or any(HELD_OUT in each for each in parts)
 
 
 def tell_headline(metric: str, labels: str) -> Record:

@@ -83,6 +83,7 @@ def test_patients_stay_together(tmp_path):
         ([(3, 2, ""), (9, 2, "NA")], "no label in line 5, column 'edema' (and 1 more line)"),
         ([(3, 2, "-1")], "a label other than 0 and 1 in line 5, column 'edema'"),
         ([(3, 1, "uncertain"), (4, 1, 0.5)], "column 'effusion' (and 1 more line)"),
+        ([(3, 1, "yes"), (4, 1, "inf")], "column 'effusion' (and 1 more line)"),
     ],
 )
 @pytest.mark.parametrize("dataset", ["table", "images"])
@@ -98,6 +99,8 @@ def test_missing_and_uncertain_labels_are_refused_by_column_and_count(dataset, c
     with pytest.raises(ConfigError, match="leave these rows out, or the column out of") as caught:
         load_federation(spec_of(dataset, folder))
     assert what in str(caught.value)
+    counts = check(spec_of(dataset, folder)).domains["a"].classes.values()
+    assert all(0 <= count <= len(findings()) for count in counts)
 
 
 @pytest.mark.parametrize(

@@ -129,12 +129,15 @@ def test_it_says_who_is_a_patient():
 
 
 def test_where_every_site_is_a_target_it_is_for_all_of_them():
-    round_of_all = record(1, target={}, sites={"large": {}}, sizes={"large": {"labelled": 30}})
+    site = {"labels": 30, "alone": 0.6, "with-others": 0.7, "gain": 0.1, "fewest-cases": 2}
+    round_of_all = record(1, target={}, sites={"large": site}, sizes={"large": {"labelled": 30}})
     text = card(recorded(round_of_all, target="all"), Model())
     assert "| large | source and target | 1 | 0 |" in section(text, "Who took part")
     assert "domain all" not in text
     assert "target **" not in section(text, "The model")
     assert "mean of the sites" in section(text, "Results")
+    assert "| large | 30 | 2 | 60.0 | 70.0 | +10.0 |" in section(text, "Results")
+    assert "Few test cases of the rarest class (large 2)" in section(text, "Results")
     assert "| size |" not in text, "a server does not count them"
 
 

@@ -7,6 +7,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.records.folder import RunFolder
 from fda_flower.records.record import default_metric
 from fda_flower.strategies import FedAvg
+from fda_flower.strategies.selection import Selection
 
 
 def run(figures, name="accuracy", **options):
@@ -80,3 +81,12 @@ def test_a_run_keeps_the_metric_it_began_with(tmp_path):
     with pytest.raises(ConfigError, match="labels held out have chosen rounds by AUROC"):
         resumed("new", metric="accuracy")
     assert [each["headline"] for each in resumed("new", info={})] == ["auroc"] * 2
+
+
+@pytest.mark.parametrize("judged", [{"ridge": {"held-out": 0.9}}, {"sites": {"a": {"gain": 0.1}}}])
+def test_labels_that_an_earlier_version_judged_keep_their_metric(judged):
+    history = [{"accuracy": 0.9, **judged}]
+    Selection(None, "accuracy", {}).check_judged(history)
+    with pytest.raises(ConfigError, match="held-out labels in accuracy: give --metric accuracy"):
+        Selection(None, "brier", {}).check_judged(history)
+    Selection(None, "brier", {}).check_judged([{"accuracy": 0.9, "sources": {"a": {}}}])
