@@ -37,8 +37,8 @@ from fda_flower.metrics import (
     UNITS,
     Judge,
     confusion,
-    effective_size,
     figures_of_labels,
+    share_size,
 )
 from fda_flower.models.exchange import Exchange, frozen_digest
 from fda_flower.models.parts import Part
@@ -344,7 +344,7 @@ class DomainClient(NumPyFace):
         found: dict[str, float] = {UNITS: test.units}
         if test.task == "classes":
             right = (outputs.argmax(dim=1) == test.y).cpu().numpy()
-            size = effective_size(right, _groups_of(test))
+            size = share_size(right, _groups_of(test))
             found |= {} if size is None else {EFFECTIVE: size}
         return found
 

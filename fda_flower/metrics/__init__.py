@@ -11,6 +11,7 @@ from fda_flower.metrics.intervals import (
     paired_interval,
     paired_shares,
     share_interval,
+    share_size,
 )
 from fda_flower.metrics.labels import by_label, figures_of_labels, of_shares, probabilities_of_labels
 from fda_flower.metrics.limits import intervals_of
@@ -83,4 +84,5 @@ __all__ = [
     "probabilities_of_labels",
     "rare_headline",
     "share_interval",
+    "share_size",
 ]

@@ -1,8 +1,7 @@
 """The interval of each metric of a model on a test set, by task.
 
 In 2,000 simulated test sets each, of 3 to 50 cases of a class, 95% intervals of classes hold the truth in at
-least 93%; so in 500 each with several samples of a patient, but for the accuracy's: 85% where few patients
-are nearly all right. R²'s needs errors without heavy tails: with Student's of 3 degrees of freedom it holds
+least 93%; so in 500 each with several samples of a patient. R²'s needs errors without heavy tails: with Student's of 3 degrees of freedom it holds
 the truth in 89%. A metric for which no interval does has none: the calibration error, which is larger in a
 small test set than in a large one, and RMSE, which single large errors decide.
 """
@@ -15,9 +14,9 @@ from fda_flower.metrics.classes import brier_losses, probabilities_of
 from fda_flower.metrics.intervals import (
     CONFIDENCE,
     Z,
-    effective_size,
     quantile,
     share_interval,
+    share_size,
     whole_units,
 )
 from fda_flower.metrics.labels import probabilities_of_labels
@@ -56,7 +55,7 @@ def intervals_of(
     Returns
     -------
     dict
-        For classes: ``accuracy``, see `share_interval` and `effective_size`; ``balanced-accuracy``, see
+        For classes: ``accuracy``, see `share_interval` and `share_size`; ``balanced-accuracy``, see
         `recall_interval`; ``macro-f1``, see `f1_interval`; ``auroc`` and ``auprc``, the means of the classes'
         ends, which is an interval however the classes depend on one another; ``brier``, see `bounded`. Those
         of several labels are likewise. For a regression: ``r2`` and ``mae``, see `ratio_interval`. For
@@ -83,7 +82,7 @@ def class_intervals(
     predicted, y = outputs.argmax(axis=1), y.astype(np.int64)
     right, sides = predicted == y, {label: y == label for label in np.unique(y).tolist()}
     ends: dict[str, Ends | None] = {
-        "accuracy": share_interval(float(right.mean()), effective_size(right, units)),
+        "accuracy": share_interval(float(right.mean()), share_size(right, units)),
         "balanced-accuracy": recall_interval(right, sides.values(), units),
         "macro-f1": _mean(f1_interval(predicted == label, side, units) for label, side in sides.items()),
     }
@@ -255,7 +254,7 @@ def label_intervals(
         return {}
     p, held = probabilities_of_labels(outputs), np.asarray(y) > 0
     right = ((outputs > 0) == held).all(axis=1)
-    ends = {"exact": share_interval(float(right.mean()), effective_size(right, units))}
+    ends = {"exact": share_interval(float(right.mean()), share_size(right, units))}
     known = np.flatnonzero(held.any(axis=0) & ~held.all(axis=0))
     if len(known):
         pairs = [(p[:, label], held[:, label]) for label in known]

@@ -157,7 +157,7 @@ UNITS = "test-units"
 """In a reply and a record the number of units, such as patients, if several test samples are of one."""
 
 EFFECTIVE = "test-effective"
-"""In these cases the `effective_size` for the accuracy, which has no interval without it."""
+"""In these cases the `share_size` for the accuracy, which has no interval without it."""
 
 
 LOW, HIGH = "-low", "-high"

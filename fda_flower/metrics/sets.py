@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.metrics.intervals import effective_size
+from fda_flower.metrics.intervals import share_size
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,5 +41,5 @@ def measure_intervals(
 
 
 def _effective(held: "NDArray[Any]", units: "NDArray[Any] | None") -> dict[str, float]:
-    size = effective_size(held, units)
+    size = share_size(held, units)
     return {"effective": size} if isinstance(size, float) else {}

@@ -255,7 +255,7 @@ class Sampling:
     units : int, optional
         The number of units, such as patients, if some have several samples.
     size : float, optional
-        The samples that an interval counts: all, or with units their `fda_flower.metrics.effective_size` for
+        The samples that an interval counts: all, or with units their `fda_flower.metrics.share_size` for
         the accuracy; None if there is a single unit.
 
     Examples
