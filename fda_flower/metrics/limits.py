@@ -1,9 +1,10 @@
 """The interval of each metric of a model on a test set, by task.
 
 In 2,000 simulated test sets each, of 3 to 50 cases of a class, 95% intervals of classes hold the truth in at
-least 93%; so in 500 each with several samples of a patient. R²'s needs errors without heavy tails: with Student's of 3 degrees of freedom it holds
-the truth in 89%. A metric for which no interval does has none: the calibration error, which is larger in a
-small test set than in a large one, and RMSE, which single large errors decide.
+least 93%; so in 500 each with several samples of a patient. R²'s needs errors without heavy tails: with
+Student's of 3 degrees of freedom it holds the truth in 89%. A metric for which no interval does has none: the
+calibration error, which is larger in a small test set than in a large one, and RMSE, which single large
+errors decide.
 """
 
 import math
