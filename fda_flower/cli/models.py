@@ -165,6 +165,7 @@ def evaluate(
         "figures": metrics,
         **Sampling(len(y), units).entries,
         **classes_of(model.about, outputs, y),
+        **by_labels,
     }
     ends = {"interval": intervals[headline]} if headline in intervals else {}
     for line in judge({**judged, **ends, "baseline": baseline}):

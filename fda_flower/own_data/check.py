@@ -104,8 +104,10 @@ def check(spec: DataSpec, only: str | None = None) -> Check:
 def _contents(survey: Survey[Any], domain: str) -> DomainCheck:
     each = survey.domains[domain]
     classes = dict(sorted(Counter(each.words).items())) if survey.classes else {}
-    if survey.labels and len(held := survey.numbers.get(domain, ())):
-        classes = dict(zip(survey.labels, np.sum(held == 1, axis=0).tolist(), strict=True))
+    if len(held := survey.numbers.get(domain, np.zeros(0))) and held.ndim > 1:
+        numbers = np.sum(held == 1, axis=0).tolist()
+        of_labels = dict(zip(survey.labels, numbers, strict=True)) if survey.labels else {}
+        classes = of_labels or {"with the event": numbers[-1]}
     missing = {column: count for column, count in each.missing.items() if count}
     return DomainCheck(
         each.samples,

@@ -21,6 +21,7 @@ from fda_flower.reporting.run_tables import settings_table, sizes_table, sources
 from fda_flower.reporting.sites import sites_in, sites_note, sites_table
 from fda_flower.reporting.summary import (
     TEST_SAMPLES,
+    cases_of,
     interval_of,
     largest_epsilons,
     last_evaluation,
@@ -260,7 +261,7 @@ def _alike(described: Described) -> list[Part]:
 def figures_of(evaluation: Mapping[str, Any], history: Sequence[Record]) -> list[Part]:
     """Return the table of an evaluation's figures with intervals and baseline, and a word on few cases."""
     least = evaluation.get("baseline", {})
-    few = few_cases({name: each["support"] for name, each in evaluation.get("classes", {}).items()})
+    few = few_cases(cases_of(evaluation))
     rows = list[list[object]]()
     for name, value in evaluation["figures"].items():
         metric, ends = METRICS[name], interval_of(value, history, name)

@@ -21,6 +21,7 @@ from fda_flower.reporting.summary import (
     REFUSED,
     Sampling,
     baseline_in,
+    cases_of,
     last_evaluation,
     name_of_baseline,
     scores,
@@ -269,11 +270,10 @@ class Results:
 
     @cached_property
     def few(self) -> dict[str, int]:
-        """The classes with few test cases in a run, by `fda_flower.metrics.few_cases`, and their number."""
+        """The classes or labels with few test cases in a run, by `few_cases`, and their number."""
         numbers = dict[str, int]()
         for run in self.all_runs:
-            classes = last_evaluation(run.history).get("classes", {})
-            for name, number in few_cases({name: each["support"] for name, each in classes.items()}).items():
+            for name, number in few_cases(cases_of(last_evaluation(run.history))).items():
                 numbers[name] = min(number, numbers.get(name, number))
         return numbers
 

@@ -231,6 +231,12 @@ FAIR = (BALANCED, "auroc")
 """Figures to show with uneven classes."""
 
 
+def cases_of(summary: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of test samples of each class, or with each of several labels, as far as known."""
+    each_of = {**summary.get("classes", {}), **summary.get("labels", {})}
+    return {name: each["support"] for name, each in each_of.items()}
+
+
 def is_uneven(baseline: Mapping[str, Any]) -> bool:
     """Return whether classes are so uneven that accuracy alone misleads, by the result of `baseline_of`.
 

@@ -20,7 +20,7 @@ from fda_flower.models.tokens import describe_cut
 from fda_flower.names.words import counted, of_units
 from fda_flower.records.record import DESCRIBED, DRAWN, Record, has_stopped
 from fda_flower.reporting.results import FEW
-from fda_flower.reporting.summary import ACCURACY, FAIR, Sampling, is_uneven
+from fda_flower.reporting.summary import ACCURACY, FAIR, Sampling, cases_of, is_uneven
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import METHODS, SURVEYS
 
@@ -215,7 +215,7 @@ def support_of(summary: Mapping[str, Any], before: str = "") -> str:
     >>> support_of({"classes": classes, "baseline": {"accuracy": 0.965, "balanced-accuracy": 0.5}})
     '14 of 400 ill'
     """
-    counts = _counts(summary)
+    counts = cases_of(summary)
     few = few_cases(counts) and METRICS[summary.get("metric", ACCURACY)].over_classes
     if not counts or not (few or is_uneven(summary.get("baseline", {}))):
         return ""
@@ -235,14 +235,8 @@ def describe_classes(summary: Mapping[str, Any]) -> list[str]:
             lines.append(f"Classes are uneven; last round (most frequent class): {', '.join(metrics)}")
         if len(classes) <= MOST_LISTED:
             lines += [_of_class(name, each, summary) for name, each in classes.items()]
-    few, uneven = few_cases(_counts(summary)), is_uneven(baseline)
+    few, uneven = few_cases(cases_of(summary)), is_uneven(baseline)
     return lines + ([describe_few(few)] if few and (uneven or METRICS[own].over_classes) else [])
-
-
-def _counts(summary: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of test samples of each class, or with each of several labels, as far as known."""
-    each_of = {**summary.get("classes", {}), **summary.get("labels", {})}
-    return {name: each["support"] for name, each in each_of.items()}
 
 
 def _of_class(name: str, entry: Mapping[str, Any], summary: Mapping[str, Any]) -> str:

@@ -79,3 +79,19 @@ def test_sites_are_judged_in_auroc_and_not_ranked_on_three_cases():
     assert "What the others bring to each site: AUROC" in says
     assert "Few test cases of the rarest class (a 3, b 3, c 3): do not rank these sites." in says
     assert "points of AUROC per site on average; the gain has no interval" in says
+
+
+@pytest.mark.usefixtures("hospitals")
+def test_several_labels_are_judged_alike_with_the_cases_of_each():
+    for path in Path("hospitals").iterdir():
+        head, *rows = path.read_text().replace("ill", "1").replace("well", "0").splitlines()
+        lines = [f"{row},{int(float(row.split(',')[0]) > 0)}" for row in rows]
+        path.write_text("\n".join([f"{head},tall", *lines]))
+    options = ("--dataset-option", "task=multilabel", "--dataset-option", "label=label,tall")
+    terminal = fda("run", *RUN, *options, "--output", "run")
+    fda("report", "run", "--card")
+    said, card = fda("evaluate", "run"), Path("run/README.md").read_text()
+    (verdict,) = (line for line in terminal.splitlines() if "than chance on 60 test samples" in line)
+    assert "of 60 label: AUROC" in verdict
+    assert all(verdict in text and "Few test cases (label " in text for text in (terminal, said, card))
+    assert "| AUROC\\* |" in card

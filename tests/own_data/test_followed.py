@@ -9,6 +9,7 @@ from fda_flower.aggregation.survival import pseudo_values
 from fda_flower.datasets import DataSpec, load_federation
 from fda_flower.datasets.federation import forget, load_domain
 from fda_flower.errors import ConfigError
+from fda_flower.own_data.check import check
 from fda_flower.own_data.followed import read_horizons
 
 ROWS = 60
@@ -82,6 +83,11 @@ def test_horizons_that_a_run_does_not_name_follow_from_the_sources(write):
     latest = min(np.quantile(events, 0.8), *(each["months"].max() for each in (table(1), north, west)))
     wanted = np.quantile(events[events <= latest], [0.1, 0.3, 0.5, 0.7, 0.9])
     np.testing.assert_allclose(read_horizons(chosen), np.unique(wanted), rtol=1e-3)
+
+
+def test_a_check_counts_the_events(write):
+    folder, east = write(east=table(1), north=table(2)), table(1)
+    assert check(spec(folder)).domains["east"].classes == {"with the event": east["died"].sum()}
 
 
 @pytest.mark.parametrize("text", ["", "12", "12, 36,60"])
