@@ -150,7 +150,9 @@ def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[s
     value = shares(history, metric)["last5"]
     ends = interval_of(value, history, metric)
     evaluation: dict[str, Any] = {"figures": {n: v for n in METRICS if (v := last.get(n)) is not None}}
-    evaluation |= {INTERVALS: intervals} if (intervals := last.get(INTERVALS)) else {}
+    counted = {n: interval(n, v, tests.size) for n, v in evaluation["figures"].items() if METRICS[n].share}
+    intervals = {n: list(ends) for n, ends in counted.items() if ends} | last.get(INTERVALS, {})
+    evaluation |= {INTERVALS: intervals} if intervals else {}
     evaluation |= tests.entries
     if sets := last.get(SETS):
         evaluation[SETS] = sets

@@ -182,11 +182,16 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
     'Better than chance on 400 test samples, 14 of 400 ill: AUROC 50.0%'
     >>> judge({"metric": "accuracy", "last5": 0.96, "figures": {}, **told, "classes": {}})[0]
     "Not better than naming the most frequent class, 'well', for all 400 test samples: accuracy 96.5%"
+    >>> judge({"metric": "auroc", "last5": None, "classes": {"ill": {"support": 0}}})
+    ['AUROC is unknown, as no test sample is of ill']
     """
     baseline = summary.get("baseline", {})
     floor = baseline.get(summary.get("metric"))
     samples, units = summary.get("test-samples", 0), summary.get(UNITS)
     more = [*describe_classes(summary), *describe_sets(summary.get(SETS, {}), samples, units)]
+    if summary["last5"] is None and (absent := [name for name, n in cases_of(summary).items() if not n]):
+        title = METRICS[summary["metric"]].title
+        return [f"{title} is unknown, as no test sample is of {', '.join(absent)}", *more]
     if floor is None or summary["last5"] is None:
         return more
     metric = METRICS[summary["metric"]]

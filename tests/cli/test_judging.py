@@ -41,6 +41,7 @@ def test_all_that_judges_a_run_is_in_its_metric_and_agrees(options, name, agains
     assert (summary["metric"], evaluated["metric"]) == (name, name)
     assert evaluated["figures"][name] == pytest.approx(summary["last5"])
     assert evaluated["intervals"][name] == pytest.approx(summary["interval"])
+    assert evaluated["intervals"] == {n: pytest.approx(ends) for n, ends in summary["intervals"].items()}
     assert evaluated["baseline"][name] == pytest.approx(summary["baseline"][name])
     for folder in ("--html", "--card"):
         fda("report", "run", folder)
