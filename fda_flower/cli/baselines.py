@@ -1,9 +1,8 @@
-"""What an evaluation compares a model with, by task, and its figures of each label."""
+"""What an evaluation compares a model with, by task."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.cli.output import out
 from fda_flower.names.tasks import Task
 
 if TYPE_CHECKING:
@@ -67,15 +66,3 @@ def baseline_of(
     always = {n: METRICS[n].chance for n in metrics if METRICS[n].chance is not None}
     of = BASELINES.get(about.task)
     return {**always, **({} if of is None else of(about, outputs, y, metrics))}
-
-
-def show_labels(about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, Any]:
-    """Print the figures of each of several labels, and return them as an entry; empty for other tasks."""
-    from fda_flower.metrics import by_label, figures_of_labels
-    from fda_flower.reporting.labels import table_of_labels
-
-    if about.task != "multilabel":
-        return {}
-    labels = by_label(figures_of_labels(outputs, y), about.class_names)
-    out.table(table_of_labels(labels, len(y)))
-    return {"labels": labels}

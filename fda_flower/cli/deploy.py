@@ -224,7 +224,8 @@ def rehearse(
     out.table(_table(wanted, history), ["Trouble"])
     if sites_in(history):
         out.table(sites_table(history))
-        out.text(sites_note(history))
+        if note := sites_note(history):
+            out.text(note)
     show_alike(described := described_in(history))
     result = {"folder": output, "rounds": len(history), "history": history}
     out.result(result, f"Written to {output}", *alike_notes(described))

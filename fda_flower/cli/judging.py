@@ -39,30 +39,53 @@ def headline_beside(
     return next((name for name in (said, rare) if name in metrics), default_metric(metrics))
 
 
-def lines_of(metrics: Mapping[str, float], intervals: Mapping[str, tuple[float, float]]) -> dict[str, str]:
-    """Return a line for each metric, with its interval if it has one."""
-    from fda_flower.metrics import METRICS
+def lines_of(
+    metrics: Mapping[str, float],
+    intervals: Mapping[str, tuple[float, float]],
+    baseline: Mapping[str, Any],
+    task: Task,
+) -> dict[str, str]:
+    """Return a line for each metric, with its interval and what ignores the samples, as far as known."""
+    from fda_flower.metrics import METRICS, full_title
 
     lines = {}
     for name, value in metrics.items():
         metric, limits = METRICS[name], intervals.get(name)
-        between = f" (95% interval: {' to '.join(map(metric.show, limits))})" if limits else ""
-        lines[name] = f"{metric.title}: {metric.show(value)}{between}"
+        besides = [f"95% interval: {' to '.join(map(metric.show, limits))}"] if limits else []
+        besides += [f"{metric.baseline}: {metric.show(baseline[name])}"] if name in baseline else []
+        ends = f" ({'; '.join(besides)})" if besides else ""
+        lines[name] = f"{full_title(name, task)}: {metric.show(value)}{ends}"
     return lines
 
 
-def classes_of(about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, Any]:
-    """Return the entries of a summary for classes: the confusion matrix and each class's metrics."""
+def _by_class(about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, Any]:
     from fda_flower.metrics import by_class, confusion
 
-    if about.task != "classes":
-        return {}
     counts = confusion(outputs, y)
     names = [str(name) for name in about.class_names or range(len(counts))]
     return {
         "confusion": {"classes": names, "counts": counts.tolist()},
         "classes": by_class(counts, names),
     }
+
+
+def _by_label(about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, Any]:
+    from fda_flower.metrics import by_label, figures_of_labels
+
+    return {"labels": by_label(figures_of_labels(outputs, y), about.class_names)}
+
+
+CASES: "Mapping[Task, Callable[[About, NDArray[Any], Any], dict[str, Any]]]" = {
+    "classes": _by_class,
+    "multilabel": _by_label,
+    "survival": lambda about, outputs, y: {"events": y.count},
+}
+"""By task, the entries of a summary on the cases of an evaluation, from a description, outputs and labels."""
+
+
+def entries_of(about: "About", outputs: "NDArray[Any]", y: Any) -> dict[str, Any]:
+    """Return the entries of a summary on cases: each class's and label's metrics, or the number of events."""
+    return CASES[about.task](about, outputs, y) if about.task in CASES else {}
 
 
 def draw_curves(

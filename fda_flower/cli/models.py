@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fda_flower.cli.baselines import baseline_of, show_labels
+from fda_flower.cli.baselines import baseline_of
 from fda_flower.cli.flags import Confidence, Judged, NetBenefit, Positive, Sensitivity, read_flags
 from fda_flower.cli.judging import (
     check_curves,
-    classes_of,
     draw_curves,
+    entries_of,
     headline_beside,
     lines_of,
     summary_beside,
@@ -135,6 +135,7 @@ def evaluate(
 ) -> None:
     """Evaluate a run's model on labelled samples: --csv, --images in folders by class, or its test set."""
     from fda_flower.metrics import intervals_of, measure
+    from fda_flower.reporting.labels import table_of_labels
     from fda_flower.reporting.summary import Sampling
     from fda_flower.reporting.words import describe_sets, judge
 
@@ -151,21 +152,24 @@ def evaluate(
     units = None if new.samples.units == len(y) else new.samples.units
     intervals = intervals_of(*pair, model.about.task, groups)
     headline = headline_beside(run, model.about, outputs, y, metrics)
-    lines = lines_of(metrics, intervals)
+    baseline = baseline_of(model.about, outputs, y, metrics)
+    others = {name: value for name, value in baseline.items() if name != headline}
+    lines = lines_of(metrics, intervals, others, model.about.task)
     for line in (line for name, line in lines.items() if name != headline):
         out.text(line)
-    by_labels = show_labels(model.about, outputs, y)
-    baseline = baseline_of(model.about, outputs, y, metrics)
+    cases = entries_of(model.about, outputs, y)
+    if labels := cases.get("labels"):
+        out.table(table_of_labels(labels, len(y)))
     result = {"samples": len(y), "round": model.about.round, "metric": headline}
     result |= {"figures": metrics, "intervals": intervals}
-    result |= {"baseline": baseline, **by_labels} | ({} if units is None else {"units": units})
+    result |= {"baseline": baseline} | {name: cases[name] for name in ("labels", "events") if name in cases}
+    result |= {} if units is None else {"units": units}
     judged = {
         "metric": headline,
         "last5": metrics.get(headline),
         "figures": metrics,
         **Sampling(len(y), units).entries,
-        **classes_of(model.about, outputs, y),
-        **by_labels,
+        **cases,
     }
     ends = {"interval": intervals[headline]} if headline in intervals else {}
     for line in judge({**judged, **ends, "baseline": baseline}):

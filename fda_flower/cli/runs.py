@@ -158,7 +158,8 @@ def _show_sites(result: "RunResult", folder: Path) -> None:
         draw(folder)
     if sites:
         out.table(sites_table(result.history))
-        out.text(sites_note(result.history))
+        if note := sites_note(result.history):
+            out.text(note)
     show_alike(described_in(result.history))
 
 

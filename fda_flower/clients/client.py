@@ -40,6 +40,7 @@ from fda_flower.metrics import (
     figures_of_labels,
     share_size,
 )
+from fda_flower.metrics.survival import figures_of_curve
 from fda_flower.models.exchange import Exchange, frozen_digest
 from fda_flower.models.parts import Part
 from fda_flower.names.tasks import NUMBERS
@@ -377,6 +378,8 @@ class DomainClient(NumPyFace):
         if self.domain.test.task == "multilabel" and config.get(protocol.CONFUSION):
             figures = figures_of_labels(outputs.cpu().numpy(), y.cpu().numpy())
             return {protocol.CONFUSION: {"figures": figures, "examples": np.array(len(y))}}
+        if (outcomes := self.domain.test.outcomes) is not None and config.get(protocol.CONFUSION):
+            return {protocol.CONFUSION: figures_of_curve(outcomes)}
         if self.domain.test.task != "classes":
             return records
         if config.get(protocol.OUTCOMES):

@@ -115,7 +115,7 @@ def draw(folder: Path, figures: str = "png") -> Path:
     with writing("picture", path):
         if sites:
             save_figure(path, plot_sites(run.history, results.about()))
-            text = markdown([sites_table(run.history), escaped(sites_note(run.history))])
+            text = markdown([sites_table(run.history), *filter(None, [escaped(sites_note(run.history))])])
             write_atomically(path.with_suffix(".md"), text.encode())
         else:
             save_figure(path, plot_runs(results))

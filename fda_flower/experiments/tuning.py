@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 import optuna
-from numpy.typing import NDArray
 from optuna import Study, Trial
 from optuna.distributions import CategoricalDistribution
 from optuna.exceptions import ExperimentalWarning, StorageInternalError
@@ -24,7 +23,8 @@ from fda_flower.datasets.federation import data_digests, load_federation
 from fda_flower.errors import ConfigError, FdaError, RunError, invalid
 from fda_flower.experiments.spaces import Spaces, grid, settings_of_trial
 from fda_flower.files import derive_seed, only_writer
-from fda_flower.metrics import METRICS, ROUNDING, of_mean, of_most_frequent, rare_headline
+from fda_flower.metrics import METRICS, ROUNDING, of_mean, of_most_frequent, of_shares, rare_headline
+from fda_flower.metrics.survival import of_curve
 from fda_flower.names.options import Count, read_list, read_value
 from fda_flower.names.tasks import Task
 from fda_flower.records.folder import ANSWERS, SAMPLES, check_answers, check_same_data
@@ -212,13 +212,15 @@ def _floors(data: FederatedDataset, metric: str) -> list[float]:
     chance = METRICS[metric].chance
     if chance is not None:
         return [chance] * len(held)
-    scores = [BASELINES[each.task](each.y.numpy()) for each in held if each.task in BASELINES]
+    scores = [BASELINES[each.task](each.truth) for each in held]
     return [baseline[metric] for baseline in scores if metric in baseline]
 
 
-BASELINES: Mapping[Task, Callable[[NDArray[Any]], dict[str, float]]] = {
+BASELINES: Mapping[Task, Callable[[Any], dict[str, float]]] = {
     "classes": lambda y: of_most_frequent(np.diag(np.bincount(y))),
     "regression": lambda y: of_mean({"r2": 0.0}),
+    "multilabel": lambda y: of_shares((y > 0).sum(axis=0).tolist(), len(y)),
+    "survival": of_curve,
 }
 """By task, the metrics of what ignores the samples, for labels."""
 

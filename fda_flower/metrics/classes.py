@@ -92,15 +92,22 @@ def _counts(y: "NDArray[Any]", predicted: "NDArray[Any]", classes: int) -> "NDAr
 
 def by_class(
     counts: "NDArray[np.int64]", names: Sequence[str] | None = None
-) -> dict[str, dict[str, float | int]]:
+) -> dict[str, dict[str, float | int | None]]:
     """Return ``precision``, ``recall``, ``f1`` and ``support`` of each class from its `confusion` matrix.
 
-    A metric without samples is 0. The default names are the classes' numbers.
+    A metric of no samples is None: the precision of a class that is never predicted, the recall of one
+    without samples, and F1 if both hold. The default names are the classes' numbers.
     """
     names = [str(label) for label in range(len(counts))] if names is None else names
+    predicted = counts.sum(axis=0)
     return {
-        name: {"precision": float(p), "recall": float(r), "f1": float(f), "support": int(n)}
-        for name, p, r, f, n in zip(names, *_scores(counts), strict=True)
+        name: {
+            "precision": float(p) if of else None,
+            "recall": float(r) if n else None,
+            "f1": float(f) if of or n else None,
+            "support": int(n),
+        }
+        for name, of, p, r, f, n in zip(names, predicted, *_scores(counts), strict=True)
     }
 
 

@@ -134,6 +134,26 @@ METRICS: dict[str, Metric] = {
 }
 """The metrics by their names in a reply, a record and ``--metric``; the first of a task is its default."""
 
+QUALIFIED: Mapping[Task, Mapping[str, str]] = {
+    "classes": {"auprc": "mean over classes"},
+    "multilabel": dict.fromkeys(("auroc", "auprc", "brier", "ece"), "mean over labels"),
+    "survival": {"c-index": "Uno's, to the last horizon", "brier": "mean over horizons"},
+}
+"""By task, what the titles of metrics do not say."""
+
+
+def full_title(name: str, task: Task) -> str:
+    """Return a metric's title with what it is a mean over, unless it says so.
+
+    Examples
+    --------
+    >>> full_title("auprc", "classes"), full_title("balanced-accuracy", "classes")
+    ('average precision (mean over classes)', 'balanced accuracy')
+    """
+    more = QUALIFIED.get(task, {}).get(name)
+    return f"{METRICS[name].title}{f' ({more})' if more else ''}"
+
+
 SETS = "sets"
 """The entry of a record with the metrics of sets."""
 

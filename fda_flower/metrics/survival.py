@@ -63,6 +63,21 @@ def of_curve(outcomes: "Outcomes") -> dict[str, float]:
     return {"c-index": 0.5, "harrell": 0.5} | ({} if brier is None else {"brier": brier})
 
 
+def figures_of_curve(outcomes: "Outcomes") -> dict[str, "NDArray[Any]"]:
+    """Return the numbers of a test set's ``events`` and ``examples``, and the ``brier`` of `of_curve`.
+
+    The last is NaN where nobody is followed beyond a horizon.
+    """
+    import numpy as np
+
+    brier = of_curve(outcomes).get("brier", float("nan"))
+    return {
+        "events": np.array(outcomes.count),
+        "examples": np.array(len(outcomes)),
+        "brier": np.array(brier, np.float64),
+    }
+
+
 def concordance(
     risk: "Array",
     times: "Array",

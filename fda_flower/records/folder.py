@@ -34,7 +34,7 @@ from fda_flower.files import (
 )
 from fda_flower.records.chain import CHAIN, hash_of, linked, read_links, without_link
 from fda_flower.records.parts import EARLIER, earlier_parts
-from fda_flower.records.record import LABELS, MEAN_OF_LABELS, Record
+from fda_flower.records.record import FOLLOWED, LABELS, MEAN_OF_LABELS, Record
 from fda_flower.wire.protocol import CONFUSION
 
 
@@ -420,7 +420,7 @@ class RunFolder:
             raise _damaged(self.path / ROUNDS, why)
 
 
-ONLY_LAST = (CONFUSION, LABELS, MEAN_OF_LABELS)
+ONLY_LAST = (CONFUSION, LABELS, FOLLOWED, MEAN_OF_LABELS)
 """Fields that only a run's final round keeps."""
 
 

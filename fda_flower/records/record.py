@@ -57,6 +57,9 @@ MEAN_OF_LABELS = "mean-of-labels"
 LABELS, FREQUENCIES = "labels", "frequencies"
 """Entry with each label's figures, where samples have several, and in it the metrics of always predicting the
 labels' frequencies in the test set."""
+FOLLOWED, EVENTS, CURVE = "followed", "events", "curve"
+"""Entry of a survival's record with the number of events in the test set, and the metrics of its own
+Kaplan-Meier curve, predicted for everyone."""
 
 HEADLINE, JUDGED_IN = "headline", "judged-in"
 """Fields with names of metrics: the headline that a rare class asks for, where the run names none; and what a

@@ -9,19 +9,18 @@ from typing import Any
 
 from fda_flower.datasets.spec import EVERY_SITE
 from fda_flower.errors import printable
-from fda_flower.metrics import CONFIDENCE, METRICS, UNITS, few_cases
-from fda_flower.names.tasks import NUMBERS
+from fda_flower.metrics import CONFIDENCE, METRICS, UNITS, full_title
+from fda_flower.names.tasks import Task
 from fda_flower.names.words import counted, of_units
 from fda_flower.records.parts import describe_parts
 from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.reporting.alike import Described, alike_lines, alike_notes, alike_table, described_in
 from fda_flower.reporting.labels import table_of_labels
-from fda_flower.reporting.results import FEW, RecordedRun
+from fda_flower.reporting.results import RecordedRun
 from fda_flower.reporting.run_tables import settings_table, sizes_table, sources_in
 from fda_flower.reporting.sites import sites_in, sites_note, sites_table
 from fda_flower.reporting.summary import (
     TEST_SAMPLES,
-    cases_of,
     interval_of,
     largest_epsilons,
     last_evaluation,
@@ -29,16 +28,30 @@ from fda_flower.reporting.summary import (
     summarise,
 )
 from fda_flower.reporting.tables import Heading, Part, Table, escaped, markdown
-from fda_flower.reporting.words import describe_few, describe_theory, judge, support_of
+from fda_flower.reporting.words import describe_theory, judge, say_few, support_of, task_of
 
 ROWS = ("table", "heart")
 """Data sets of rows, where the shape of the samples is not known."""
+
+PIPELINES: Mapping[Task, tuple[str, ...]] = {
+    "classes": ("classification",),
+    "multilabel": ("classification", "multi-label-classification"),
+    "regression": ("regression",),
+    "survival": ("regression", "survival-analysis"),
+}
+"""By task, how the hub's name of it ends, and a tag besides."""
+
+OUTPUTS: Mapping[Task, str] = {"classes": "classes", "multilabel": "labels", "survival": "horizons"}
+"""By task, what the outputs of a model are."""
 
 OF_THE_MACHINE = {"data_dir", "device", "threads"}
 """Settings that say nothing of the model, but where it was made."""
 
 OF_A_MODEL = {"The model", "Results", "Who took part", "Limits", "How it was made", "Check it"}
 """Sections of a card that say nothing where nobody trained."""
+
+SCORES = ("precision", "recall", "f1")
+"""The metrics of a class."""
 
 FEW_TESTS = 100
 """Test samples, or patients, below which a card says that they are few."""
@@ -125,13 +138,13 @@ def _made_for(run: RecordedRun) -> str:
 def _header(run: RecordedRun, model: Model) -> str:
     """Return the YAML: JSON strings and numbers are YAML too."""
     value = shares(run.history, run.metric)["last5"]
-    numbers = _task(run, model) in NUMBERS
-    task = f"{_inputs(run, model)}-{'regression' if numbers else 'classification'}"
+    ending, *tags = PIPELINES[_task(run, model)]
+    task = f"{_inputs(run, model)}-{ending}"
     lines = [
         "library_name: fda-flower",
         f"pipeline_tag: {task}",
         "tags:",
-        *(f"- {tag}" for tag in ("federated-learning", "domain-adaptation", "flower")),
+        *(f"- {tag}" for tag in ("federated-learning", "domain-adaptation", "flower", *tags)),
         "metrics:",
         f"- {run.metric}",
     ]
@@ -144,21 +157,38 @@ def _header(run: RecordedRun, model: Model) -> str:
             f"  - task: {{type: {task}}}",
             f"    dataset: {{type: {_quoted(dataset)}, name: {_quoted(name)}}}",
             "    metrics:",
-            f"    - {{type: {run.metric}, value: {value:.4f}}}",
+            f"    - {{type: {run.metric}, value: {value:.4f}{_between(run)}}}",
         ]
     return "\n".join(["---", *lines, "---", ""])
 
 
-def _task(run: RecordedRun, model: Model) -> str:
-    """Return what a model predicts; see `fda_flower.names.tasks.TASKS`."""
-    numbers = model.description.get("regression") or METRICS[run.metric].tasks == ("regression",)
-    known = "regression" if numbers else "classes"
-    named = (run.settings.get("dataset_options") or {}).get("task", known)
-    return str(model.description.get("task", named))
+def _between(run: RecordedRun) -> str:
+    """Return the metric's name with its interval, as far as known, for the header."""
+    metric, ends = METRICS[run.metric], last_evaluation(run.history, run.metric).get("interval")
+    said = f"{metric.title}, {CONFIDENCE:.0%} interval {' to '.join(map(metric.show, ends))}" if ends else ""
+    return f", name: {_quoted(said)}" if said else ""
 
 
-def _horizons(run: RecordedRun) -> str:
-    return str((run.settings.get("dataset_options") or {}).get("horizons", "")).replace(",", ", ")
+def _task(run: RecordedRun, model: Model) -> Task:
+    """Return what a model predicts, by its description, the run's options, or its records."""
+    options = run.settings.get("dataset_options") or {}
+    numbers = "regression" if model.description.get("regression") else None
+    known: Task | None = model.description.get("task") or options.get("task") or numbers
+    return known or task_of({**last_evaluation(run.history, run.metric), "metric": run.metric})
+
+
+def _predicts(run: RecordedRun, model: Model) -> str:
+    """Return what the model predicts, in words."""
+    task, names = _task(run, model), ", ".join(map(str, model.description.get("class-names") or ()))
+    options = model.description.get("dataset-options") or run.settings.get("dataset_options") or {}
+    event, times = options.get("event", "event"), options.get("label", "label")
+    horizons = str(options.get("horizons", "")).replace(",", ", ")
+    said: dict[Task, str] = {
+        "regression": "numbers",
+        "multilabel": f"each label, yes or no: {names}" if names else "",
+        "survival": f"survival (without '{event}') at {times} {horizons}",
+    }
+    return said.get(task, names)
 
 
 def _inputs(run: RecordedRun, model: Model) -> str:
@@ -180,17 +210,15 @@ def _quoted(text: str) -> str:
 
 def _model(run: RecordedRun, model: Model) -> list[Part]:
     description, settings = model.description, run.settings
-    classes, task = description.get("class-names") or (), _task(run, model)
-    predicts = {"regression": "numbers", "survival": f"survival at {_horizons(run)}"}
     rows = {
-        "predicts": predicts.get(task, ", ".join(map(str, classes))),
+        "predicts": _predicts(run, model),
         "for": _made_for(run),
         "network": description.get("network", settings.get("model")),
         "trained part": description.get("train", settings.get("train")),
         "size": f"{run.summary['parameters']:,} numbers" if "parameters" in run.summary else None,
         "predicts with": (description.get("predictor") or {}).get("kind"),
         "input": "x".join(map(str, description.get("shape", ()))),
-        "classes": "" if task in NUMBERS else description.get("classes"),
+        **({OUTPUTS[task]: description.get("classes")} if (task := _task(run, model)) in OUTPUTS else {}),
         "kept by": description.get("holder"),
     }
     table = Table(["model", "value"], [[name, value] for name, value in rows.items() if value])
@@ -239,14 +267,14 @@ def _results(run: RecordedRun, model: Model) -> list[Part]:
     summary = summarise(run.history, run.metric)
     parts += map(escaped, [*model.conclusion, *judge(summary), *describe_theory(summary)])
     if sites_in(run.history):
-        parts += [sites_table(run.history), escaped(sites_note(run.history))]
-    parts += [part for part in figures_of(evaluation, run.history) if part not in parts]
+        parts += [sites_table(run.history), *filter(None, [escaped(sites_note(run.history))])]
+    parts += [part for part in figures_of(evaluation, run.history, _task(run, model)) if part not in parts]
     if labels := evaluation.get("labels"):
         parts.append(table_of_labels(labels, count))
     if classes := evaluation.get("classes"):
         header = ["class", "precision", "recall", "F1", "test samples"]
         rows = [
-            [n, *(f"{c[k]:.3f}" for k in ("precision", "recall", "f1")), c["support"]]
+            [n, *("-" if c[k] is None else f"{c[k]:.3f}" for k in SCORES), c["support"]]
             for n, c in classes.items()
         ]
         parts.append(Table(header, rows))
@@ -258,22 +286,20 @@ def _alike(described: Described) -> list[Part]:
     return [alike_table(described), *map(escaped, lines)]
 
 
-def figures_of(evaluation: Mapping[str, Any], history: Sequence[Record]) -> list[Part]:
+def figures_of(evaluation: Mapping[str, Any], history: Sequence[Record], task: Task) -> list[Part]:
     """Return the table of an evaluation's figures with intervals and baseline, and a word on few cases."""
     least = evaluation.get("baseline", {})
-    few = few_cases(cases_of(evaluation))
     rows = list[list[object]]()
     for name, value in evaluation["figures"].items():
         metric, ends = METRICS[name], interval_of(value, history, name)
         floor = metric.show(least[name]) if name in least else ""
-        mark = FEW if few and metric.over_classes else ""
         between = " to ".join(map(metric.show, ends)) if ends else ""
         against = f"{floor} ({metric.baseline})" if floor else ""
-        rows.append([f"{metric.title}{mark}", metric.show(value), between, against])
+        rows.append([full_title(name, task), metric.show(value), between, against])
     kept = [0, 1, *(column for column in (2, 3) if any(row[column] for row in rows))]
     header = ["figure, last round", "value", f"{CONFIDENCE:.0%} interval", "baseline"]
     table = Table([header[i] for i in kept], [[row[i] for i in kept] for row in rows])
-    return [table, *([escaped(describe_few(few))] if few else [])]
+    return [table, *([escaped(few)] if (few := say_few(evaluation)) else [])]
 
 
 def _took_part(run: RecordedRun) -> list[Part]:
@@ -343,7 +369,7 @@ def _limits(run: RecordedRun, model: Model) -> list[Part]:
     if 0 < evaluation.get(UNITS, tests) < FEW_TESTS:
         of = of_units(tests, evaluation.get(UNITS))
         lines.append(f"{tests} test samples{of} are few: read the interval, not the metric.")
-    if weak := [name for name, each in evaluation.get("classes", {}).items() if each["recall"] < 0.5]:
+    if weak := [name for name, each in evaluation.get("classes", {}).items() if (each["recall"] or 0) < 0.5]:
         lines.append(f"It misses more than half of the test samples of the class {', '.join(weak)}.")
     if missing := [n for n, each in evaluation.get("classes", {}).items() if not each["support"]]:
         lines.append(f"The test set has no sample of the class {', '.join(missing)}.")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fda_flower.metrics import METRICS
+from fda_flower.metrics import METRICS, few_cases
 from fda_flower.metrics.labels import BY_LABEL
 from fda_flower.reporting.tables import Table
 
@@ -11,15 +11,16 @@ from fda_flower.reporting.tables import Table
 def table_of_labels(labels: Mapping[str, Mapping[str, Any]], samples: int) -> Table:
     """Return each label's number of test samples that have it, and its figures; see `by_label`.
 
-    Labels that all samples have, or none, have no figures.
+    Labels that all samples have, or none, have no figures, and few test samples are marked.
     """
+    few = few_cases({name: each[BY_LABEL[0]] for name, each in labels.items()})
     metrics = [METRICS[name] for name in BY_LABEL[1:]]
     of = f" of {samples:,}" if samples else ""
     rows = [
         [
             name,
-            f"{each[BY_LABEL[0]]:,}{of}",
-            *("" if each[key] is None else METRICS[key].show(each[key]) for key in BY_LABEL[1:]),
+            f"{each[BY_LABEL[0]]:,}{of}{' (few)' if name in few else ''}",
+            *("-" if each[key] is None else METRICS[key].show(each[key]) for key in BY_LABEL[1:]),
         ]
         for name, each in labels.items()
     ]

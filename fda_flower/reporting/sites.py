@@ -33,28 +33,30 @@ def sites_table(history: Sequence[Record]) -> Table:
     unit = " (%)" if metric.percent else ""
     counted_cases = any(CASES in site for site in sites.values())
     cases = ["rarest class"] if counted_cases else []
-    header = ["site", "labels", *cases, f"alone{unit}", f"with the others{unit}", "gain", "95% interval", "a"]
+    shares = ["a"] if has_shares(sites) else []
+    header = ["site", "labels", *cases, f"alone{unit}", f"with the others{unit}", "gain", "95% interval"]
+    header += shares
     rows = []
     for name, site in sites.items():
         mark = MARK if site.get("judged-by") == HELD_OUT else ""
         values = (_shown(metric, site.get(key)) for key in ("alone", "with-others"))
         low, high = site.get("interval", (None, None))
         ends = "" if low is None else f"{_shown(metric, low, '+')} to {_shown(metric, high, '+')}"
-        share = f"{site['share']:.2f}" if "share" in site else ""
+        share = [f"{site['share']:.2f}" if "share" in site else ""] if shares else []
         gain = _shown(metric, site.get("gain"), "+")
         labels = (
             f"{site['labels']}{of}" if (of := of_units(site["labels"], site.get("units"))) else site["labels"]
         )
         cases = [site.get(CASES, "")] if counted_cases else []
-        rows.append([f"{name}{mark}", labels, *cases, *values, gain, ends, share])
+        rows.append([f"{name}{mark}", labels, *cases, *values, gain, ends, *share])
     lower = "" if metric.higher_is_better else " (lower is better)"
     return Table(header, rows, f"What the others bring to each site: {metric.title}{lower}")
 
 
 def sites_note(history: Sequence[Record]) -> str:
-    """Return the explanation of the table's columns and marks."""
+    """Return the explanation of the table's columns and marks; empty where all are plain."""
     sites = sites_in(history).values()
-    note = "a is the share of the others' layer in the site's own."
+    note = "a is the share of the others' layer in the site's own." if has_shares(sites_in(history)) else ""
     if any(site.get("judged-by") == HELD_OUT for site in sites):
         each = "those of each patient" if any("units" in site for site in sites) else "each"
         note += f" {MARK} has no test samples and is judged by its labels, {each} left out in turn."
@@ -66,7 +68,12 @@ def sites_note(history: Sequence[Record]) -> str:
     ]
     if without:
         note += f" Too few labels for a layer of its own: {', '.join(without)}."
-    return note
+    return note.strip()
+
+
+def has_shares(sites: Sites) -> bool:
+    """Return whether the others' layer has a share in a site's own, as in heads of classes and numbers."""
+    return any("share" in site for site in sites.values())
 
 
 def _shown(metric: Metric, value: float | None, sign: str = "") -> str:

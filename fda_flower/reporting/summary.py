@@ -15,6 +15,9 @@ from fda_flower.files import json_safe, write_atomically
 from fda_flower.metrics import CONFIDENCE, EFFECTIVE, INTERVALS, METRICS, SETS, UNITS, by_class, interval
 from fda_flower.names.words import of_units
 from fda_flower.records.record import (
+    CURVE,
+    EVENTS,
+    FOLLOWED,
     FREQUENCIES,
     LABELS,
     MEAN_OF_LABELS,
@@ -140,15 +143,15 @@ def largest_epsilons(history: Sequence[Record]) -> dict[str, Record]:
 def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, Any]:
     """Return the target's last evaluation; unknown entries are left out.
 
-    ``figures`` and ``intervals`` are the last round's, as in the record, and ``interval`` is the 95% interval
-    of ``last5`` (`interval_of`). ``confusion`` and ``classes`` are the confusion matrix and each class's
-    metrics, or ``labels`` each of several labels'; ``sets`` are as in the record; for ``baseline`` see
-    `baseline_of`.
+    ``figures`` and ``intervals`` are the last round's, and ``interval`` is the 95% interval of ``last5``
+    (`interval_of`). ``confusion`` and ``classes`` are the confusion matrix and each class's metrics,
+    ``labels`` each of several labels', ``events`` the number of samples with the event; ``sets`` are as in
+    the record; for ``baseline`` see `baseline_of`.
     """
     last = _last_evaluated(history)
     tests = Sampling.of(history)
     value = shares(history, metric)["last5"]
-    ends = interval_of(value, history, metric)
+    between = interval_of(value, history, metric)
     evaluation: dict[str, Any] = {"figures": {n: v for n in METRICS if (v := last.get(n)) is not None}}
     counted = {n: interval(n, v, tests.size) for n, v in evaluation["figures"].items() if METRICS[n].share}
     intervals = {n: list(ends) for n, ends in counted.items() if ends} | last.get(INTERVALS, {})
@@ -156,14 +159,16 @@ def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[s
     evaluation |= tests.entries
     if sets := last.get(SETS):
         evaluation[SETS] = sets
-    if ends is not None:
-        evaluation["interval"] = list(ends)
+    if between is not None:
+        evaluation["interval"] = list(between)
     confusion = last.get("confusion", {})
     if "counts" in confusion:  # the lines of an experiment's records keep the baseline alone
         classes = by_class(np.array(confusion["counts"]), confusion["classes"])
         evaluation |= {"confusion": confusion, "classes": classes}
     if labels := last.get(LABELS):
         evaluation["labels"] = labels["labels"]
+    if followed := last.get(FOLLOWED):
+        evaluation[EVENTS] = followed[EVENTS]
     if baseline := baseline_of(history):
         evaluation["baseline"] = baseline
     return evaluation
@@ -200,13 +205,14 @@ def baseline_of(history: Sequence[Record]) -> dict[str, Any]:
     """Return the metrics of the baseline on the target's test set; empty if unknown.
 
     The baseline ignores its input: it predicts the most frequent class (``class``), or the mean of the labels
-    or, of several, their frequencies.
+    or, of several, their frequencies, or the Kaplan-Meier curve of the test set.
     Of some metrics it is the same on every test set (`Metric.chance`).
     """
     last = _last_evaluated(history)
     always = {n: m.chance for n, m in METRICS.items() if m.chance is not None and last.get(n) is not None}
-    of_labels = last.get(MEAN_OF_LABELS) or last.get(LABELS, {}).get(FREQUENCIES)
-    return always | (of_labels or last.get("confusion", {}).get(MOST_FREQUENT, {}))
+    places = ((LABELS, FREQUENCIES), (FOLLOWED, CURVE), ("confusion", MOST_FREQUENT))
+    others = (last.get(entry, {}).get(name) for entry, name in places)
+    return always | (last.get(MEAN_OF_LABELS) or next(filter(None, others), {}))
 
 
 def baseline_in(history: Sequence[Record], metric: str = ACCURACY) -> float | None:
@@ -233,10 +239,15 @@ FAIR = (BALANCED, "auroc")
 """Figures to show with uneven classes."""
 
 
+EVENT = "with the event"
+"""The test samples of a survival that are its cases, in words."""
+
+
 def cases_of(summary: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of test samples of each class, or with each of several labels, as far as known."""
+    """Return the number of test samples of each class or label, or with the event, as far as known."""
     each_of = {**summary.get("classes", {}), **summary.get("labels", {})}
-    return {name: each["support"] for name, each in each_of.items()}
+    events = {EVENT: summary[EVENTS]} if EVENTS in summary else {}
+    return {name: each["support"] for name, each in each_of.items()} | events
 
 
 def is_uneven(baseline: Mapping[str, Any]) -> bool:

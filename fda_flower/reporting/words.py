@@ -17,10 +17,11 @@ from fda_flower.metrics import (
     share_interval,
 )
 from fda_flower.models.tokens import describe_cut
+from fda_flower.names.tasks import Task
 from fda_flower.names.words import counted, of_units
-from fda_flower.records.record import DESCRIBED, DRAWN, Record, has_stopped
+from fda_flower.records.record import DESCRIBED, DRAWN, EVENTS, Record, has_stopped
 from fda_flower.reporting.results import FEW
-from fda_flower.reporting.summary import ACCURACY, FAIR, Sampling, cases_of, is_uneven
+from fda_flower.reporting.summary import ACCURACY, EVENT, FAIR, Sampling, cases_of, is_uneven
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import METHODS, SURVEYS
 
@@ -162,9 +163,16 @@ def is_better(summary: Mapping[str, Any]) -> bool:
 AGAINST = {
     "most frequent class": "naming the most frequent class, '{name}', for all {tests}",
     "mean of the labels": "predicting the mean of the labels for all {tests}",
-    "the same shares for all": "giving all {tests} the classes' shares",
+    "the same shares for all": "giving all {tests} {shares}",
 }
 """What a run is compared with, by `Metric.baseline`, as a sentence needs it; others are nouns."""
+
+SHARES: Mapping[Task, str] = {
+    "classes": "the classes' shares",
+    "multilabel": "the labels' shares",
+    "survival": "their own Kaplan-Meier curve",
+}
+"""The shares of the baseline, by task."""
 
 MOST_LISTED = 6
 """Classes whose recall and precision are listed on the terminal."""
@@ -198,7 +206,8 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
     tests = f"{samples or ''} test samples{of_units(samples, units)}".lstrip()
     what = f"{metric.baseline} on {tests}{support_of(summary, ', ')}"
     if metric.baseline in AGAINST:
-        what = AGAINST[metric.baseline].format(name=baseline.get("class"), tests=tests)
+        shares = SHARES.get(task_of(summary), "")
+        what = AGAINST[metric.baseline].format(name=baseline.get("class"), tests=tests, shares=shares)
     if not is_better(summary):
         better, end = "Not better", ""
     elif "interval" not in summary:
@@ -212,7 +221,9 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
 
 
 def support_of(summary: Mapping[str, Any], before: str = "") -> str:
-    """Return the test samples of the rarest class in words, after `before`; empty if classes are even.
+    """Return the test samples of the rarest class or label in words, after `before`; empty if they are many.
+
+    In a survival they are those of patients with the event, always.
 
     Examples
     --------
@@ -220,9 +231,9 @@ def support_of(summary: Mapping[str, Any], before: str = "") -> str:
     >>> support_of({"classes": classes, "baseline": {"accuracy": 0.965, "balanced-accuracy": 0.5}})
     '14 of 400 ill'
     """
-    counts = cases_of(summary)
+    counts = {name: number for name, number in cases_of(summary).items() if number}
     few = few_cases(counts) and METRICS[summary.get("metric", ACCURACY)].over_classes
-    if not counts or not (few or is_uneven(summary.get("baseline", {}))):
+    if not counts or not (EVENT in counts or few or is_uneven(summary.get("baseline", {}))):
         return ""
     rarest = min(counts, key=counts.__getitem__)
     whole = summary.get("test-samples") or sum(counts.values())
@@ -230,18 +241,51 @@ def support_of(summary: Mapping[str, Any], before: str = "") -> str:
 
 
 def describe_classes(summary: Mapping[str, Any]) -> list[str]:
-    """Return lines on classes of unequal size, and on few test cases of a class or a label."""
+    """Return lines on classes of unequal size, and on few or no test cases of a class or a label."""
     baseline, classes = summary.get("baseline", {}), summary.get("classes", {})
-    lines, own = list[str](), summary.get("metric", ACCURACY)
+    lines, own = describe_missing(summary), summary.get("metric", ACCURACY)
     if is_uneven(baseline):
         fair = {METRICS[n]: (summary["figures"].get(n), baseline.get(n)) for n in FAIR if n != own}
         metrics = [f"{m.title} {m.show(a)} ({m.show(b)})" for m, (a, b) in fair.items() if None not in (a, b)]
         if metrics:
-            lines.append(f"Classes are uneven; last round (most frequent class): {', '.join(metrics)}")
+            when = "; last round" if "rounds" in summary else ""
+            lines.append(f"Classes are uneven{when} (most frequent class): {', '.join(metrics)}")
         if len(classes) <= MOST_LISTED:
             lines += [_of_class(name, each, summary) for name, each in classes.items()]
-    few, uneven = few_cases(cases_of(summary)), is_uneven(baseline)
-    return lines + ([describe_few(few)] if few and (uneven or METRICS[own].over_classes) else [])
+    few, always = few_cases(cases_of(summary)), is_uneven(baseline) or EVENTS in summary
+    return lines + ([say_few(summary)] if few and (always or METRICS[own].over_classes) else [])
+
+
+def say_few(summary: Mapping[str, Any]) -> str:
+    """Return `describe_few` with the names of an evaluation's figures; empty where no cases are few."""
+    few, names = few_cases(cases_of(summary)), summary.get("figures", {})
+    hang = [METRICS[name].title for name in names if METRICS[name].over_classes or EVENTS in summary]
+    return describe_few(few, f"{', '.join(hang)} hang on them") if few and hang else ""
+
+
+def describe_missing(summary: Mapping[str, Any]) -> list[str]:
+    """Return a line on labels that no test sample has, or each, so that they have no figures; else none.
+
+    Examples
+    --------
+    >>> labels = {"mass": {"support": 9, "auroc": 0.8}, "edema": {"support": 0, "auroc": None}}
+    >>> describe_missing({"labels": labels})
+    ['Means are over 1 of 2 labels: no test sample has edema']
+    """
+    labels = summary.get("labels", {})
+    missing = [name for name, each in labels.items() if each["auroc"] is None]
+    none = [name for name in missing if not labels[name]["support"]]
+    each = [name for name in missing if name not in none]
+    sides = {"no test sample has": none, "each test sample has": each}
+    said = "; ".join(f"{side} {', '.join(names)}" for side, names in sides.items() if names)
+    return [f"Means are over {len(labels) - len(missing)} of {len(labels)} labels: {said}"] if said else []
+
+
+def task_of(summary: Mapping[str, Any]) -> Task:
+    """Return what a run predicts, by the entries of its summary and its metric."""
+    by_entry: dict[str, Task] = {"labels": "multilabel", EVENTS: "survival"}
+    known = next((task for entry, task in by_entry.items() if entry in summary), None)
+    return known or next(iter(METRICS[summary.get("metric", ACCURACY)].tasks), "classes")
 
 
 def _of_class(name: str, entry: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
@@ -258,16 +302,18 @@ def _of_class(name: str, entry: Mapping[str, Any], summary: Mapping[str, Any]) -
     return f"{name}: {recall}; {precision if predicted else 'never predicted'}"
 
 
-def _share(what: str, value: float, of: int, summary: Mapping[str, Any]) -> str:
-    if not of:
+def _share(what: str, value: float | None, of: int, summary: Mapping[str, Any]) -> str:
+    if not of or value is None:
         return f"no {what}, as it has no test samples"
     ends = None if UNITS in summary else share_interval(value, of)
     between = f" (95% interval {ends[0]:.1%} to {ends[1]:.1%})" if ends else ""
     return f"{what} {value:.1%} of {of:,}{between}"
 
 
-def describe_few(few: Mapping[str, int]) -> str:
-    """Return a sentence on classes with few test cases, given their numbers.
+def describe_few(few: Mapping[str, int], hang: str = "") -> str:
+    """Return a sentence on classes with few test cases, given their numbers, and what hangs on them.
+
+    By default it is what a table marks with `FEW`.
 
     Examples
     --------
@@ -276,8 +322,8 @@ def describe_few(few: Mapping[str, int]) -> str:
     """
     counts = ", ".join(f"{name} {number}" for name, number in [*few.items()][:MOST_SHOWN])
     rest = ", ..." if len(few) > MOST_SHOWN else ""
-    what = f"metrics in which each counts alike ({FEW}) hang on them; rank nothing by these"
-    return f"Few test cases ({counts}{rest}): {what}"
+    hang = hang or f"metrics in which each counts alike ({FEW}) hang on them"
+    return f"Few test cases ({counts}{rest}): {hang}; rank nothing by these"
 
 
 def describe_theory(summary: Mapping[str, Any]) -> list[str]:

@@ -23,7 +23,7 @@ from fda_flower.metrics import (
 )
 from fda_flower.names.words import listed
 from fda_flower.records.record import MOST_FREQUENT, TEST_EXAMPLES, Record
-from fda_flower.strategies.label_figures import read_labels
+from fda_flower.strategies.label_figures import read_followed, read_labels
 from fda_flower.strategies.replies import (
     LONGEST_NAME,
     MOST_EXAMPLES,
@@ -75,7 +75,8 @@ def read_details(records: Mapping[str, Layers], names: Sequence[str]) -> Record:
     """Return the record's entries for the `DETAILS` of a reply; `names` are the classes."""
     outcomes = read_outcomes(records.get(protocol.OUTCOMES, {}))
     confusion = records.get(protocol.CONFUSION, {})
-    return outcomes | read_confusion(confusion, names) | read_labels(confusion, names)
+    labels = read_labels(confusion, names) | read_followed(confusion)
+    return outcomes | read_confusion(confusion, names) | labels
 
 
 def left_out(reply: Message | None, evaluation: bool = False) -> str:

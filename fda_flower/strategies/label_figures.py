@@ -1,4 +1,4 @@
-"""Figures of several labels in a reply, read into a record."""
+"""Figures of several labels, and of survival, in a reply, read into a record."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import numpy as np
 from fda_flower.aggregation import Layers
 from fda_flower.metrics import by_label, of_shares
 from fda_flower.metrics.labels import BY_LABEL
-from fda_flower.records.record import FREQUENCIES, LABELS, Record
+from fda_flower.records.record import CURVE, EVENTS, FOLLOWED, FREQUENCIES, LABELS, Record
 
 MOST_LABELS = 1000
 """Largest number of labels in a record; more would make records megabytes long."""
@@ -32,3 +32,17 @@ def read_labels(arrays: Layers, names: Sequence[str]) -> Record:
     labels = list(names) if len(names) == len(figures) else [str(i) for i in range(len(figures))]
     frequencies = of_shares(supports.astype(int).tolist(), count)
     return {LABELS: {"labels": by_label(figures, labels), FREQUENCIES: frequencies}}
+
+
+def read_followed(arrays: Layers) -> Record:
+    """Return the entry with the number of events, and of the test set's own curve; empty if unreadable.
+
+    `arrays` is as of `fda_flower.metrics.survival.figures_of_curve`.
+    """
+    events, examples, brier = (arrays.get(name, np.zeros(0)) for name in ("events", "examples", "brier"))
+    if events.size != 1 or examples.size != 1 or brier.size != 1 or brier.dtype.kind != "f":
+        return {}
+    if not (np.issubdtype(events.dtype, np.integer) and 0 <= events.item() <= examples.item()):
+        return {}
+    known = {"brier": float(brier.item())} if 0 <= brier.item() <= 1 else {}
+    return {FOLLOWED: {EVENTS: int(events.item()), CURVE: known}}

@@ -95,4 +95,4 @@ def test_several_labels_are_judged_alike_with_the_cases_of_each():
     (verdict,) = (line for line in terminal.splitlines() if "than chance on 60 test samples" in line)
     assert "of 60 label: AUROC" in verdict
     assert all(verdict in text and "Few test cases (label " in text for text in (terminal, said, card))
-    assert "| AUROC\\* |" in card
+    assert "| AUROC (mean over labels) |" in card

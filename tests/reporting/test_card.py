@@ -51,7 +51,8 @@ def test_the_header_is_what_the_hub_reads():
     assert header["library_name"] == "fda-flower"
     (entry,) = header["model-index"]
     (result,) = entry["results"]
-    assert result["metrics"] == [{"type": "accuracy", "value": 0.625}]
+    said = "accuracy, 95% interval 47.0% to 75.8%"
+    assert result["metrics"] == [{"type": "accuracy", "value": 0.625, "name": said}]
     assert "small" in result["dataset"]["name"]
 
 
@@ -154,6 +155,51 @@ def test_a_target_that_only_evaluates_takes_part():
     assert "| small | target | 1 | 0 |" in text
 
 
+SEVERAL = {"mass": {"support": 9, "auroc": 0.75}, "edema": {"support": 0, "auroc": None}}
+SHARES = {name: dict.fromkeys(("auprc", "brier", "ece"), each["auroc"]) for name, each in SEVERAL.items()}
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "predicts", "outputs", "tag"),
+    [
+        (
+            {"c-index": 0.75, "followed": {"events": 9, "curve": {"brier": 0.2}}, "brier": 0.1},
+            {"event": "died", "label": "months", "horizons": "5,10"},
+            "survival (without 'died') at months 5, 10",
+            "horizons",
+            "survival-analysis",
+        ),
+        (
+            {"labels": {"labels": {name: SEVERAL[name] | SHARES[name] for name in SEVERAL}}, "auroc": 0.75},
+            {},
+            "each label, yes or no: mass, edema",
+            "labels",
+            "multi-label-classification",
+        ),
+    ],
+)
+def test_a_survival_and_several_labels_say_what_is_predicted_and_their_cases(
+    fields, options, predicts, outputs, tag
+):
+    shown = recorded(record(1, None, **fields), dataset_options=options, dataset="table")
+    told = {"class-names": ["mass", "edema"] if outputs == "labels" else [], "classes": 2}
+    text = card(replace(shown, metric="auroc" if outputs == "labels" else "c-index"), Model(told))
+    assert tag in header_of(text)[0]["tags"]
+    rows = section(text, "The model")
+    assert f"| predicts | {predicts} |" in rows
+    assert f"| {outputs} | 2 |" in rows
+    results = section(text, "Results")
+    if outputs == "labels":
+        assert "Means are over 1 of 2 labels: no test sample has edema" in results
+        assert "Few test cases (mass 9): AUROC hang on them" in results
+        assert "| edema | 0 of 40 | - | - | - | - |" in results
+        assert "| AUROC (mean over labels) | 75.0% |" in results
+    else:
+        assert "on 40 test samples of the target (9 of 40 with the event)" in results
+        assert "| Brier score (mean over horizons) | 0.100 | 0.200 (the same shares for all) |" in results
+        assert "Few test cases (with the event 9): C-index, Brier score hang on them" in results
+
+
 def test_it_sums_up_what_the_sites_logs_say():
     arrays = {
         "arrays": {"kind": "arrays", "bytes": 900_000},
@@ -220,5 +266,6 @@ def test_a_model_that_is_not_better_than_the_most_frequent_class_says_so():
     least = {"class": "ill", "accuracy": 0.75, "balanced-accuracy": 0.5}
     confusion = {"classes": ["ill", "well"], "counts": [[30, 0], [10, 0]], "most-frequent": least}
     text = section(card(recorded(record(1, confusion=confusion)), Model()), "Results")
+    assert "| well | - | 0.000 | 0.000 | 10 |" in text, "it is never predicted"
     assert "Not better" in text
     assert "| accuracy | 75.0% | 59.8% to 85.8% | 75.0% (most frequent class) |" in text

@@ -14,6 +14,8 @@ from fda_flower.aggregation.survival import risk_of
 from fda_flower.cli.app import app
 from fda_flower.errors import ConfigError, FdaError
 from fda_flower.prediction.new_samples import from_csv, write_predictions
+from fda_flower.reporting import sites_note, sites_table
+from fda_flower.reporting.summary import summarise
 from fda_flower.reporting.survival import plot_survival
 
 OPTIONS = {"task": "survival", "label": "months", "event": "died", "horizons": "5,10,20"}
@@ -83,6 +85,8 @@ def test_each_site_is_a_target(run_of):
     for site in sites.values():
         assert site["interval"][0] <= site["gain"] <= site["interval"][1]
         assert 0.4 < site["with-others"] < 0.95
+    assert sites_table(result.history).header[-1] == "95% interval", "no head has a share of the others'"
+    assert sites_note(result.history) == ""
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedgp", "mixture"])
@@ -160,6 +164,16 @@ def test_an_evaluation_takes_times_and_events_from_a_table(ridge, tables, tmp_pa
     assert 0 < result["figures"]["brier"] < 0.25
     assert result["intervals"].keys() == {"c-index", "harrell"}
     assert path.exists()
+
+
+def test_a_run_has_the_events_and_the_curve_of_its_test_set_as_an_evaluation_has(ridge):
+    summary = summarise(ridge[0].history, "c-index")
+    result = json.loads(CliRunner().invoke(app, ["evaluate", str(ridge[1]), "--json"]).stdout)
+    assert 0 < summary["events"] == result["events"] < summary["test-samples"]
+    assert summary["baseline"] == pytest.approx(result["baseline"])
+    said = CliRunner().invoke(app, ["evaluate", str(ridge[1])]).stdout
+    assert f"{summary['events']} of {summary['test-samples']} with the event" in said
+    assert f"the same shares for all: {summary['baseline']['brier']:.3f}" in said
 
 
 def test_the_picture_has_numbers_at_risk_and_leaves_small_groups_out():

@@ -198,8 +198,9 @@ def _sites(history: Sequence[Record]) -> list[Chart | Table | str]:
     """Return the sites of a run in which each site is a target, and their gains with intervals."""
     if not sites_in(history):
         return []
-    figure = plot_sites(history)
-    return [Chart({"sites": figure}), replace(sites_table(history), title=""), escaped(sites_note(history))]
+    figure, note = plot_sites(history), sites_note(history)
+    parts = [Chart({"sites": figure}), replace(sites_table(history), title="")]
+    return [*parts, *([escaped(note)] if note else [])]
 
 
 def _alike(history: Sequence[Record]) -> list[Chart | Table | str]:
