@@ -137,7 +137,7 @@ def evaluate(
     from fda_flower.metrics import intervals_of, measure
     from fda_flower.reporting.labels import table_of_labels
     from fda_flower.reporting.summary import Sampling
-    from fda_flower.reporting.words import describe_sets, judge
+    from fda_flower.reporting.words import describe_sets, judge, support_of
 
     model = _load(run, device, trust)
     flagged = Judged.read(model, sensitivity, positive, confidence, net_benefit)
@@ -182,7 +182,8 @@ def evaluate(
         result["sets"] = sets = {"asked": coverage, **model.metrics_of_sets(outputs, y, coverage, groups)}
         for line in describe_sets(sets, len(y), units):
             out.text(line)
-    out.result(result, f"{lines.get(headline, 'No figure')}, {count_of(len(y), units)}")
+    support = support_of(judged | {"baseline": baseline}, ", ")
+    out.result(result, f"{lines.get(headline, 'No figure')}, {count_of(len(y), units)}{support}")
 
 
 def export(

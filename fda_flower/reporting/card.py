@@ -140,13 +140,12 @@ def _header(run: RecordedRun, model: Model) -> str:
     value = shares(run.history, run.metric)["last5"]
     ending, *tags = PIPELINES[_task(run, model)]
     task = f"{_inputs(run, model)}-{ending}"
+    of_a_model = [] if described_in(run.history) else [f"pipeline_tag: {task}", "metrics:", f"- {run.metric}"]
     lines = [
         "library_name: fda-flower",
-        f"pipeline_tag: {task}",
         "tags:",
         *(f"- {tag}" for tag in ("federated-learning", "domain-adaptation", "flower", *tags)),
-        "metrics:",
-        f"- {run.metric}",
+        *of_a_model,
     ]
     if value is not None:
         dataset, name = str(run.settings.get("dataset")), f"{run.data}, target {_target(run)}"

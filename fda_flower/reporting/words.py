@@ -190,16 +190,15 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
     'Better than chance on 400 test samples, 14 of 400 ill: AUROC 50.0%'
     >>> judge({"metric": "accuracy", "last5": 0.96, "figures": {}, **told, "classes": {}})[0]
     "Not better than naming the most frequent class, 'well', for all 400 test samples: accuracy 96.5%"
-    >>> judge({"metric": "auroc", "last5": None, "classes": {"ill": {"support": 0}}})
-    ['AUROC is unknown, as no test sample is of ill']
+    >>> judge({"metric": "auroc", "last5": None, "classes": {"ill": {"support": 0}}})[0]
+    'AUROC is unknown, as no test sample is of ill'
     """
     baseline = summary.get("baseline", {})
     floor = baseline.get(summary.get("metric"))
     samples, units = summary.get("test-samples", 0), summary.get(UNITS)
     more = [*describe_classes(summary), *describe_sets(summary.get(SETS, {}), samples, units)]
-    if summary["last5"] is None and (absent := [name for name, n in cases_of(summary).items() if not n]):
-        title = METRICS[summary["metric"]].title
-        return [f"{title} is unknown, as no test sample is of {', '.join(absent)}", *more]
+    if summary["last5"] is None and (why := _unknown(summary)):
+        return [f"{METRICS[summary['metric']].title} is unknown, as {why}", *more]
     if floor is None or summary["last5"] is None:
         return more
     metric = METRICS[summary["metric"]]
@@ -218,6 +217,14 @@ def judge(summary: Mapping[str, Any]) -> list[str]:
     else:
         better, end = "Better", ""
     return [f"{better} than {what}: {metric.title} {metric.show(floor)}{end}", *more]
+
+
+def _unknown(summary: Mapping[str, Any]) -> str:
+    """Return why a test set has no headline, as far as its cases say."""
+    if EVENTS in summary:
+        return f"no two of the test samples can be compared, {summary[EVENTS]} with the event"
+    absent = [name for name, number in cases_of(summary).items() if not number]
+    return f"no test sample is of {_listed(absent)}" if absent else ""
 
 
 def support_of(summary: Mapping[str, Any], before: str = "") -> str:
@@ -264,21 +271,32 @@ def say_few(summary: Mapping[str, Any]) -> str:
 
 
 def describe_missing(summary: Mapping[str, Any]) -> list[str]:
-    """Return a line on labels that no test sample has, or each, so that they have no figures; else none.
+    """Return a line on classes and labels without figures, since no test sample has them, or each; else none.
 
     Examples
     --------
     >>> labels = {"mass": {"support": 9, "auroc": 0.8}, "edema": {"support": 0, "auroc": None}}
     >>> describe_missing({"labels": labels})
     ['Means are over 1 of 2 labels: no test sample has edema']
+    >>> describe_missing({"classes": {"ill": {"support": 0}, "well": {"support": 9}}})
+    ['Means are over 1 of 2 classes: no test sample is of ill']
     """
-    labels = summary.get("labels", {})
-    missing = [name for name, each in labels.items() if each["auroc"] is None]
-    none = [name for name in missing if not labels[name]["support"]]
-    each = [name for name in missing if name not in none]
-    sides = {"no test sample has": none, "each test sample has": each}
-    said = "; ".join(f"{side} {', '.join(names)}" for side, names in sides.items() if names)
-    return [f"Means are over {len(labels) - len(missing)} of {len(labels)} labels: {said}"] if said else []
+    labels, classes = summary.get("labels", {}), summary.get("classes", {})
+    sides = {
+        "no test sample is of": [name for name, each in classes.items() if not each["support"]],
+        "no test sample has": [name for name, each in labels.items() if not each["support"]],
+        "each test sample has": [
+            n for n, each in labels.items() if each["support"] and each["auroc"] is None
+        ],
+    }
+    said = "; ".join(f"{side} {_listed(names)}" for side, names in sides.items() if names)
+    every, missing = len(labels) + len(classes), sum(map(len, sides.values()))
+    what = "labels" if labels else "classes"
+    return [f"Means are over {every - missing} of {every} {what}: {said}"] if said else []
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join([*names[:MOST_SHOWN], *(["..."] if len(names) > MOST_SHOWN else [])])
 
 
 def task_of(summary: Mapping[str, Any]) -> Task:
@@ -320,10 +338,9 @@ def describe_few(few: Mapping[str, int], hang: str = "") -> str:
     >>> describe_few({"ill": 6})
     'Few test cases (ill 6): metrics in which each counts alike (*) hang on them; rank nothing by these'
     """
-    counts = ", ".join(f"{name} {number}" for name, number in [*few.items()][:MOST_SHOWN])
-    rest = ", ..." if len(few) > MOST_SHOWN else ""
+    counts = _listed([f"{name} {number}" for name, number in few.items()])
     hang = hang or f"metrics in which each counts alike ({FEW}) hang on them"
-    return f"Few test cases ({counts}{rest}): {hang}; rank nothing by these"
+    return f"Few test cases ({counts}): {hang}; rank nothing by these"
 
 
 def describe_theory(summary: Mapping[str, Any]) -> list[str]:

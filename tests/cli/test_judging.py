@@ -55,6 +55,7 @@ def test_all_that_judges_a_run_is_in_its_metric_and_agrees(options, name, agains
     assert all(verdict in text for text in (said, predicted, page, card))
     assert f"{metric.title} last5 {value}" in terminal
     assert f"{metric.title}: {value} (95% interval: {between})" in said
+    assert said.splitlines()[-1].endswith("3 of 60 ill")
     assert f"**{metric.title} {value}** on 60 test samples of the target (3 of 60 ill)" in card
     assert all(between in text for text in (page, card))
     for text in (terminal, page, card):

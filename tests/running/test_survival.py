@@ -17,6 +17,7 @@ from fda_flower.prediction.new_samples import from_csv, write_predictions
 from fda_flower.reporting import sites_note, sites_table
 from fda_flower.reporting.summary import summarise
 from fda_flower.reporting.survival import plot_survival
+from fda_flower.reporting.words import judge
 
 OPTIONS = {"task": "survival", "label": "months", "event": "died", "horizons": "5,10,20"}
 SITES = {"east": 120, "north": 200, "south": 150, "west": 150}
@@ -131,6 +132,10 @@ def test_a_target_without_events_can_use_the_sources(run_of, tables, tmp_path):
         run_of(**settings)
     result, _ = run_of(**settings, method_options={"paths": "sources"})
     assert result.history[0]["ridge"]["events"] == 0
+    summary = summarise(result.history, "c-index")
+    assert summary["last5"] is None
+    why = "no two of the test samples can be compared, 0 with the event"
+    assert judge(summary)[0] == f"C-index is unknown, as {why}"
 
 
 def test_predictions_are_curves_that_never_rise(ridge, tables, tmp_path):
