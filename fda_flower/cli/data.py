@@ -125,13 +125,15 @@ def passing_command(settings: dict[str, Any], spec: "DataSpec", options: Mapping
 
 def check_default(settings: dict[str, Any], sizes: Sizes) -> None:
     """Raise a `ConfigError` if the default method would refuse domains of these sizes."""
+    from fda_flower.aggregation import LEAST_EVENTS
     from fda_flower.runs.config import RunConfig
     from fda_flower.strategies.nodes import Node
-    from fda_flower.wire.protocol import GROUPS, LABELLED
+    from fda_flower.wire.protocol import FEW_EVENTS, GROUPS, LABELLED, TASK
 
     config, nodes = RunConfig(**settings), list[Node]()
     for name, counts in sizes.items():
-        info = {LABELLED: counts["train"]}
+        info = {LABELLED: counts["train"], TASK: config.data.task}
+        info[FEW_EVENTS] = counts.get("train-events", LEAST_EVENTS) < LEAST_EVENTS
         info |= {GROUPS: counts["train-patients"]} if "train-patients" in counts else {}
         nodes.append(Node(len(nodes), name, name == config.data.target_name, info))
         config.check_samples(nodes[-1].role, f"'{name}'", counts["train"])
@@ -161,6 +163,9 @@ def show_data(
     what = "Label" if spec.task == "multilabel" else "Class"
     show_domains(report.domains, sizes, names, f"{spec.dataset} in {folder}", what)
     out.text(f"Inputs: {report.inputs}")
+    horizons = dict(spec.dataset_options).get("horizons", "") if spec.task == "survival" else ""
+    if horizons:
+        out.text(f"Survival is predicted at {horizons.replace(',', ', ')} (horizons)")
     for note in report.notes:
         out.warning(note)
     result = {
@@ -179,6 +184,8 @@ def show_data(
             for each in report.problems.entries.values()
         ],
     }
+    if horizons:
+        result["horizons"] = [float(each) for each in horizons.split(",")]
     if report.problems:
         kinds = report.problems.by_kind()
         place = options_folder(folder)

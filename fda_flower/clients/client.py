@@ -26,7 +26,7 @@ from fda_flower.clients.recorder import make_recorder
 from fda_flower.clients.settings import LocalTraining
 from fda_flower.clients.training import Objective, limits_of, metrics_of, repeatable, train, training_loss
 from fda_flower.datasets import Domain, Samples
-from fda_flower.datasets.few_samples import rare_headline_of, target_problems
+from fda_flower.datasets.few_samples import few_events, rare_headline_of, target_problems
 from fda_flower.datasets.preparation import Preparation
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.files import derive_seed
@@ -478,6 +478,7 @@ class TargetClient(DomainClient):
         for problem in target_problems(self.domain.test, self.domain.train, names):
             log(WARNING, "The target '%s': %s", self.domain.name, problem)
         rare = rare_headline_of(self.domain.train, len(names))
+        properties |= {protocol.FEW_EVENTS: True} if few_events(self.domain.train) else {}
         return properties | ({} if rare is None else {protocol.HEADLINE: rare})
 
 

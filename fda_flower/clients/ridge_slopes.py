@@ -22,7 +22,7 @@ def fit_from_slopes(
     if outcomes.count < LEAST_EVENTS:
         if paths != "sources":
             what = f"the target has {counted(outcomes.count, 'event')}, and leaving one out needs"
-            remedy = "only --method-option paths=sources can be used"
+            remedy = "give more, or take the sources' layer by --method-option paths=sources"
             thing = "events"
             raise ConfigError(f"{what} {LEAST_EVENTS}", thing=thing, value=outcomes.count, remedy=remedy)
         del sides["held_out_target"]

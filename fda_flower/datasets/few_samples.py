@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fda_flower.aggregation import LEAST_EVENTS
 from fda_flower.datasets.folders import LISTED
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import rare_headline
@@ -101,6 +102,11 @@ def check_horizons(domain: str, samples: "Samples", is_source: bool) -> None:
     if is_source and samples.outcomes.at_risk < FEWEST_FOLLOWED:
         what = f"at the site '{domain}' fewer than {FEWEST_FOLLOWED} patients are followed to the horizon"
         raise ConfigError(f"{what} {last:g}", thing="option 'horizons'", value=last, remedy=remedy)
+
+
+def few_events(train: "Samples") -> bool:
+    """Return whether patients who are followed have too few events to leave one out."""
+    return train.outcomes is not None and train.outcomes.count < LEAST_EVENTS
 
 
 def few_tests(samples: int, units: int) -> list[str]:

@@ -88,6 +88,9 @@ def concordance(
 ) -> float | None:
     """Return the share of pairs of patients in which the one with the earlier event has more risk.
 
+    A patient with an event is compared with all whose times are later, and with those last seen at that very
+    time; two events at one time are not compared.
+
     Parameters
     ----------
     risk, times, events : array

@@ -122,7 +122,8 @@ def sizes_of(
 ) -> dict[str, dict[str, int]]:
     """Load all domains, or `only` one, as in a run; return the numbers of training, unlabelled, test samples.
 
-    Where patients are known, there are the numbers of those with training and with test samples, too.
+    Where patients are known, there are the numbers of patients with training and with test samples, too, and
+    where they are followed, the numbers of events.
     Problems are added to `problems`, and what looks strange or what targets lack to `notes`.
     """
     sizes, lacks, strange = dict[str, dict[str, int]](), list[str](), dict[str, None]()
@@ -137,6 +138,8 @@ def sizes_of(
             sizes[name] = {"train": len(domain.train), "unlabelled": unlabelled, "test": len(domain.test)}
             if domain.train.groups is not None:
                 sizes[name] |= {"train-patients": domain.train.units, "test-patients": domain.test.units}
+            for part, each in (("train", domain.train), ("test", domain.test)):
+                sizes[name] |= {} if each.outcomes is None else {f"{part}-events": each.outcomes.count}
             if spec.every_site or name == spec.target_name:
                 known = classes if domain.train.task == "classes" else ()
                 lacks += [f"{name}: {each}" for each in target_problems(domain.test, domain.train, known)]

@@ -1,7 +1,8 @@
 """Patients who are followed until an event: the columns of a table that say when and whether it came."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,8 +13,8 @@ from fda_flower.errors import ConfigError, invalid
 from fda_flower.names.options import as_written, split_names
 from fda_flower.own_data.column import Column
 
-STRATA = ("those last seen without the event", "those with the event")
-"""The two kinds of patients, of which each part of a split gets its share."""
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def read_horizons(text: str) -> tuple[float, ...]:
@@ -37,6 +38,13 @@ def read_horizons(text: str) -> tuple[float, ...]:
     return horizons
 
 
+TWO = "write 1 for the event, and 0 for last seen without it"
+COMPETING = (
+    "competing events are not supported: call them 0 only if they end follow-up by chance, and the event 1"
+)
+"""What to do with another code of the event, of two values and of more."""
+
+
 def followed(columns: Sequence[Column], problems: Problems) -> Array:
     """Return the time of each row, and 1 if the event came or 0, shape ``(n, 2)``; add others to `problems`.
 
@@ -54,11 +62,8 @@ def followed(columns: Sequence[Column], problems: Problems) -> Array:
     remedy = "write 1 if the event came at this time, and 0 if the patient was last seen without it"
     events.tell(problems, missing, "no word on the event", remedy)
     other = ~missing & ~np.isin(events.numbers, (0.0, 1.0))
-    remedy = (
-        "competing events are not supported: call them 0 only if they end the follow-up by chance, and the "
-        "event 1"
-    )
-    events.tell(problems, other, "another value than 0 and 1 for the event", remedy)
+    coded = len(events.words) <= 2
+    events.tell(problems, other, "another value than 0 and 1 for the event", TWO if coded else COMPETING)
     return np.stack([times.numbers, events.numbers], axis=1)
 
 
@@ -76,6 +81,15 @@ def check_followed(
     if not horizons:
         remedy = "name times at which survival is predicted by --dataset-option horizons=12,36,60"
         raise ConfigError("the option 'horizons' is missing", thing="option 'horizons'", remedy=remedy)
+
+
+def tell_without_event(
+    where: str, events: "Tensor", parts: "Mapping[str, Tensor]", note: Callable[[str], None]
+) -> None:
+    """Note parts, as positions in the `events`, 1 or 0, in which nobody has the event."""
+    for part, positions in parts.items():
+        if not events[positions].any():
+            note(f"{where}: no event among the {part} rows")
 
 
 def outcomes(numbers: Array, horizons: tuple[float, ...]) -> Outcomes:

@@ -185,6 +185,8 @@ def _no_column(table: RawTable, option: str, name: str) -> ConfigError:
         f"'{table.path}' has no column '{name}', which the option '{option}' names{near(name, table.header)}"
     )
     remedy = f"give --dataset-option {option}=COLUMN, or call a column so: it has {', '.join(table.header)}"
+    if option == "label":
+        remedy += "; for several labels of each image give task=multilabel and label=A,B"
     return ConfigError(what, thing=f"option '{option}'", value=name, remedy=remedy)
 
 

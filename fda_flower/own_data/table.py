@@ -28,7 +28,7 @@ from fda_flower.names.tasks import Task
 from fda_flower.names.words import counted
 from fda_flower.own_data.between_domains import another_unit, categories_apart, check_classes, coded_apart
 from fda_flower.own_data.column import Column, check_words
-from fda_flower.own_data.followed import STRATA, check_followed, followed, outcomes
+from fda_flower.own_data.followed import check_followed, followed, outcomes, tell_without_event
 from fda_flower.own_data.labels import (
     check_differ,
     class_names,
@@ -348,7 +348,9 @@ def split_of(domain: str, survey: Survey[Rows], meaning: Meaning, seed: int, not
     y = torch.as_tensor(numbers[:, 1] if survival else numbers, dtype=TYPES[meaning.task])
     where = f"the table of domain '{domain}'"
     names = survey.classes or survey.labels
-    train, test = divide(y, seed, where, rows.parts, rows.groups, STRATA if survival else names, note)
+    train, test = divide(y, seed, where, rows.parts, rows.groups, names, note)
+    if survival:
+        tell_without_event(where, y, {"training": train, "test": test}, note)
     fitted = TablePreparation.fit(rows.columns, train, survey.categories, meaning.missing, text=meaning.text)
     scale = (SCALE, SCALE) if survival else (meaning.label_mean, meaning.label_deviation)
     preparation = replace(fitted, label_mean=scale[0], label_deviation=scale[1])

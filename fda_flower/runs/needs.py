@@ -95,7 +95,7 @@ NEEDS: dict[str, Need] = {
     "no several labels": Need(
         "a single label of each sample",
         lambda facts: facts.task != "multilabel",
-        "the task of this data set is {task}: choose another data set",
+        "each sample of this data set has several: choose ridge",
     ),
     "two sources": Need(
         "at least two sources", lambda facts: facts.sources > 1, "there is {sources}: add a source"

@@ -172,7 +172,7 @@ class DifferentialPrivacy:
         kind = message.metadata.message_type
         if kind == protocol.ROLE_QUERY:
             reply = call_next(message, context)
-            return reply if reply.has_error() else self._without_headline(reply, context)
+            return reply if reply.has_error() else self._without_counts(reply, context)
         remove_claims(message.content)
         with told():
             site = self._site_of(context)
@@ -191,11 +191,12 @@ class DifferentialPrivacy:
                 return Message(Error(protocol.BUDGET_CODE, reason), reply_to=message)
             return error_reply(message, reason)
 
-    def _without_headline(self, reply: Message, context: Context) -> Message:
-        """Return an answer to the role query that tells of no rare class if the site adds noise."""
+    def _without_counts(self, reply: Message, context: Context) -> Message:
+        """Return an answer to the role query that tells of no rare class or event if the site adds noise."""
         info = protocol.settings_in(reply.content, protocol.INFO)
-        if protocol.HEADLINE in info and self._site_of(context) is not None:
-            rest = {name: value for name, value in info.items() if name != protocol.HEADLINE}
+        counts = {protocol.HEADLINE, protocol.FEW_EVENTS}
+        if counts & info.keys() and self._site_of(context) is not None:
+            rest = {name: value for name, value in info.items() if name not in counts}
             reply.content[protocol.INFO] = ConfigRecord(rest)
         return reply
 

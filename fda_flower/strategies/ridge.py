@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 from flwr.app import ArrayRecord
 
 from fda_flower.aggregation import (
+    LEAST_EVENTS,
     LEAST_LABELS,
     SLOPES,
     Heads,
@@ -47,6 +48,9 @@ LISTS = ("kinds", "horizons")
 
 WIDEST = 8192
 """Largest number of features; with more, a source's sums would take hundreds of megabytes."""
+
+FOR_EVENTS = "give it more, or take the sources' layer by --method-option paths=sources"
+"""What to do with too few events."""
 
 AUTO: Literal["auto"] = "auto"
 """The default of `paths`."""
@@ -94,8 +98,9 @@ class Ridge(OnFeatures):
         else ``both``. With ``logistic``, and with ``shrunk``, the first path, the target receives only
         ``W_S``, which is small. The others are alternatives: the target's own ridge regressions; ``W_S``; and
         the ridge regression of all rows together (AFL, Fed3R).
-    unlabelled : bool
-        Whether the target fits its head to its samples without labels, too.
+    unlabelled : bool, optional
+        Whether the target fits its head to its samples without labels, too. Default: where they are of
+        classes; other labels have no such fit.
     secure : bool
         Whether sources mask their sums, so that the server sees only totals over at least two sources; see
         `fda_flower.wire.secure_sums`. It needs three sources, and of ``n`` at least ``⌈2n/3⌉ + 1`` to stay.
@@ -108,7 +113,7 @@ class Ridge(OnFeatures):
     needs_all_sources = "adds up the sums of all sources in one round, and another would forget them"
 
     paths: Literal["auto", Heads] = AUTO
-    unlabelled: bool = True
+    unlabelled: bool | None = None
     secure: bool = False
 
     def __post_init__(self) -> None:
@@ -148,6 +153,10 @@ class Ridge(OnFeatures):
         if self.paths == "logistic" and any(node.task != "classes" for node in nodes):
             why = "but the labels are no classes, as logistic heads have"
             raise invalid("paths", self.paths, "leave it out", why)
+        others = [task for node in nodes if (task := node.task) != "classes"]
+        if self.unlabelled and others:
+            why = f"but the task is {others[0]}, and only classes have a fit to samples without labels"
+            raise invalid("unlabelled", "true", "leave it out", why)
         sources = sum(not node.is_target for node in nodes)
         if self.secure and not FEWEST <= sources <= MOST:
             why = f"but {sources} sources are connected, and masked sums need {FEWEST} to {MOST}"
@@ -155,6 +164,7 @@ class Ridge(OnFeatures):
             raise ConfigError(f"secure is true, {why}", thing="secure", value=sources, remedy=remedy)
         for node in nodes:
             self._check_units(node)
+            self._check_events(node)
 
     def _check_units(self, node: Node) -> None:
         """Raise a `ConfigError` if the target's labels are of too few patients to leave one out."""
@@ -163,6 +173,14 @@ class Ridge(OnFeatures):
             why = f"'{node.domain}' has labels of {counted(units, 'patient')}, too few to leave one out"
             remedy = f"give those of at least {LEAST_LABELS}"
             raise ConfigError(why, thing="groups", value=units, remedy=remedy)
+
+    def _check_events(self, node: Node) -> None:
+        """Raise a `ConfigError` if too few of the target's patients have the event to weigh its heads."""
+        if node.is_target and node.info.get(protocol.FEW_EVENTS) and self.paths != "sources":
+            why = (
+                f"'{node.domain}' has fewer than {LEAST_EVENTS} events to train on, too few to leave one out"
+            )
+            raise ConfigError(why, thing="events", value=node.domain, remedy=FOR_EVENTS)
 
     def check_samples(self, role: str, who: str, samples: int, batch_size: int) -> None:
         """Raise a `ConfigError` if the target has too few labels to leave one out."""
@@ -226,7 +244,7 @@ class Ridge(OnFeatures):
         """Return the question to the target; drop sources whose sums are unusable."""
         sums = self.sums(round, sources)
         paths, start = sums.start(self.heads([target]), scaled=target.task in NUMBERS)
-        rest = self.unlabelled and paths != "logistic"
+        rest = self.unlabelled is not False and paths != "logistic"
         return FitHead(paths=paths, start=start, unlabelled=rest, metric=metric_of(self.metric, round.record))
 
     def _note(self, round: Round, paths: Heads, answer: HeadFitted) -> None:

@@ -93,7 +93,7 @@ class RidgeEverySite(Ridge):
             report=self.report,
             total=with_kinds([total.to_arrays(np.float64) for total in totals]),
             masked=self.secure,
-            unlabelled=self.unlabelled and paths != "logistic",
+            unlabelled=self.unlabelled is not False and paths != "logistic",
             metric=None if metric == default else metric,
         )
         request = TrainRequest(round.arrays, round.config, question=question)

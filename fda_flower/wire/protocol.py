@@ -86,12 +86,13 @@ TRAIN_LOSS = "train-loss"
 LABELLED, UNLABELLED, TEST = "examples", "unlabelled", "test-examples"
 VALIDATION_EXAMPLES, REGRESSION, TASK = "validation-examples", "regression", "task"
 GROUPS, TEST_GROUPS, VALIDATION_GROUPS = "groups", "test-groups", "validation-groups"
-HEADLINE = "headline"
+HEADLINE, FEW_EVENTS = "headline", "few-events"
 CLASS_NAMES, FEATURES, COLUMNS = "class-names", "features", "columns"
 FROZEN, EVALUATES = "frozen-weights", "evaluates"
 """Properties that a client reports with its role: numbers of samples of each kind, whether the task is a
 regression, the groups, such as patients, of samples with labels, of the test set and for validation, the
-metric that a rare class among the target's labels asks for, the names of the classes and of a table's
+metric that a rare class among the target's labels asks for, whether its patients have too few events to leave
+one out, the names of the classes and of a table's
 columns, the number of the features that are columns, the digest of the network's frozen weights, and false if
 its app has no evaluate function."""
 
@@ -104,7 +105,7 @@ PROPERTIES: Mapping[str, Any] = {
     **dict.fromkeys((LABELLED, UNLABELLED, TEST, VALIDATION_EXAMPLES), Samples),
     **dict.fromkeys((GROUPS, TEST_GROUPS, VALIDATION_GROUPS), Samples),
     "classes": Classes,
-    **dict.fromkeys((REGRESSION, EVALUATES, GATED, REFUSED), bool),
+    **dict.fromkeys((REGRESSION, EVALUATES, GATED, REFUSED, FEW_EVENTS), bool),
     **dict.fromkeys((CLASS_NAMES, FEATURES), tuple[str, ...]),
     "shape": tuple[Side, ...],
     COLUMNS: Side,

@@ -118,7 +118,11 @@ REPEATED = {name: table(seed, patient=np.arange(ROWS) // 2) for name, seed in ((
             {},
             "than 0 and 1 for the event in line 5, column 'died': competing events are not",
         ),
-        (with_("died", "yes"), {}, "another value than 0 and 1 for the event"),
+        (with_("died", "yes"), {}, "competing events are not"),
+        *(
+            ({**with_("died", 0), "east": table(1, died=codes)}, {}, "write 1 for the event, and 0 for")
+            for codes in (np.arange(ROWS) % 2 + 1, np.where(np.arange(ROWS) % 2, "yes", "no"))
+        ),
         (with_("died", ""), {}, "no word on the event in line 5, column 'died'"),
         (with_("months", 0), {}, "a time that is not above 0 in line 5, column 'months'"),
         (with_("months", "long"), {}, "a time that is no number in line 5, column 'months'"),

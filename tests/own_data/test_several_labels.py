@@ -84,6 +84,7 @@ def test_patients_stay_together(tmp_path):
         ([(3, 2, "-1")], "a label other than 0 and 1 in line 5, column 'edema'"),
         ([(3, 1, "uncertain"), (4, 1, 0.5)], "column 'effusion' (and 1 more line)"),
         ([(3, 1, "yes"), (4, 1, "inf")], "column 'effusion' (and 1 more line)"),
+        ([(3, 1, "-inf"), (4, 1, "1e300")], "column 'effusion' (and 1 more line)"),
     ],
 )
 @pytest.mark.parametrize("dataset", ["table", "images"])

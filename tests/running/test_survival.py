@@ -112,7 +112,11 @@ def test_other_methods_train_on_pseudo_values(run_of, method):
             {"dp_unit": "patient", "dp_group": "row", "dp_noise": 1.0, "dp_open_target": True},
             "each label of a survival follows from all patients",
         ),
-        ({"target_samples": 2, "dataset_options": {"horizons": "0.1"}}, "leaving one out needs 2"),
+        ({"method_options": {"unlabelled": True}}, "unlabelled is 'true', but the task is survival"),
+        (
+            {"target_samples": 2, "dataset_options": {"horizons": "0.1"}},
+            "too few to leave one out: .*--method-option paths=sources",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(run_of, settings, words):
@@ -128,7 +132,7 @@ def test_a_target_without_events_can_use_the_sources(run_of, tables, tmp_path):
         with (tmp_path / f"{name}.csv").open("w", newline="") as file:
             csv.writer(file).writerows(changed)
     settings = {"method": "ridge", "data_dir": str(tmp_path)}
-    with pytest.raises(FdaError, match="the target has 0 events, and leaving one out needs 2"):
+    with pytest.raises(FdaError, match="'east' has fewer than 2 events to train on, too few"):
         run_of(**settings)
     result, _ = run_of(**settings, method_options={"paths": "sources"})
     assert result.history[0]["ridge"]["events"] == 0
@@ -136,6 +140,29 @@ def test_a_target_without_events_can_use_the_sources(run_of, tables, tmp_path):
     assert summary["last5"] is None
     why = "no two of the test samples can be compared, 0 with the event"
     assert judge(summary)[0] == f"C-index is unknown, as {why}"
+
+
+@pytest.mark.usefixtures("by_the_rule")
+def test_check_counts_events_and_names_the_horizons(tables, tmp_path):
+    """A target with a single event for training is refused as a run does."""
+    for name in SITES:
+        rows = [*csv.reader(Path(f"{tables}/{name}.csv").read_text().splitlines())]
+        changed = [[*row[:3], str(int(i == 1))] if name == "east" else row for i, row in enumerate(rows)]
+        lines = [rows[0], *changed[1:]]
+        (tmp_path / f"{name}.csv").write_text("\n".join(map(",".join, lines)))
+    given = [f"--dataset-option={name}={value}" for name, value in OPTIONS.items()]
+    command = ["data", "check", str(tmp_path), *given]
+    called = CliRunner().invoke(app, [*command, "--target", "north", "--json"])
+    assert called.exit_code == 0, called.output
+    result = json.loads(called.stdout)
+    events = {name: each["train-events"] + each["test-events"] for name, each in result["domains"].items()}
+    assert (events["east"], result["horizons"]) == (1, [5.0, 10.0, 20.0])
+    called = CliRunner().invoke(app, [*command, "--target", "east"])
+    assert called.exit_code == 1, called.output
+    said = " ".join(called.output.split())
+    assert "--method-option paths=sources" in said
+    assert "Survival is predicted at 5, 10, 20 (horizons)" in said
+    assert "table of domain 'east': no event among the t" in said
 
 
 def test_predictions_are_curves_that_never_rise(ridge, tables, tmp_path):

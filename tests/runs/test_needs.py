@@ -30,7 +30,8 @@ GOOD_AND_BAD = {
     "batch-norm": (facts("resnet9", width=1), facts(), "resnet9"),
     "unlabelled": (facts(), facts(unlabelled=0), "lower target-samples"),
     "classes": (facts(), facts(task="regression"), "choose another data set"),
-    "no several labels": (facts(), facts(task="multilabel"), "choose another data set"),
+    "rows": (facts(), replace(facts(), has_rows=False), "choose a pretrained network"),
+    "no several labels": (facts(), facts(task="multilabel"), "choose ridge"),
     "two sources": (facts(sources=2), facts(sources=1), "add a source"),
 }
 
