@@ -47,7 +47,7 @@ INFO: Mapping[str, Release] = {
     ),
     **dict.fromkeys(("epsilon", "delta", "uncovered", "of-patients"), Release.NOTHING),
     **dict.fromkeys(("examples", "unlabelled", "test-examples", "validation-examples"), Release.COUNTS),
-    **dict.fromkeys(("groups", "test-groups", "validation-groups", "headline"), Release.COUNTS),
+    **dict.fromkeys(("groups", "test-groups", "validation-groups", "headline", "few-events"), Release.COUNTS),
     **dict.fromkeys(("class-names", "features"), Release.WORDS),
 }
 """The kinds of the entries of ``info``: what the role query tells, and what any reply repeats."""

@@ -561,13 +561,13 @@ def test_the_node_says_in_its_answer_to_the_role_query_why_it_cannot_take_part(i
 
 def test_a_site_with_noise_does_not_tell_that_a_class_is_rare(in_a_run):
     def app(message, context):
-        info = ConfigRecord({"domain": "t", "examples": 400, "headline": "auroc"})
+        info = ConfigRecord({"domain": "t", "examples": 400, "headline": "auroc", "few-events": True})
         return Message(RecordDict({"info": info}), reply_to=message)
 
     noisy = PrivateSite("t", PrivacySettings(**NOISY))
     for site, told in (
         (noisy, {"domain": "t", "examples": 400}),
-        (None, {"domain": "t", "examples": 400, "headline": "auroc"}),
+        (None, {"domain": "t", "examples": 400, "headline": "auroc", "few-events": True}),
     ):
         reply = DifferentialPrivacy(lambda context, site=site: site)(asking("query.role"), context(), app)
         assert dict(reply.content["info"]) == told
