@@ -1,7 +1,9 @@
 """Images with masks: the package of `examples/plugin-segmentation`, and what is refused."""
 
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,17 +15,22 @@ from fda_flower.models import MODELS
 from fda_flower.prediction.export import export
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "plugin-segmentation"
-SETTINGS = {"dataset": "ellipses", "target": "inverted", "target_samples": 20, "metric": "dice"}
+SETTINGS: dict[str, Any] = {
+    "dataset": "ellipses",
+    "target": "inverted",
+    "target_samples": 20,
+    "metric": "dice",
+}
 
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch):
     """The example's data set and network, by their names."""
     monkeypatch.syspath_prepend(str(EXAMPLE))
-    from plugin_segmentation.ellipses import ELLIPSES
-    from plugin_segmentation.unet import UNET
+    ellipses = import_module("plugin_segmentation.ellipses")
+    unet = import_module("plugin_segmentation.unet")
 
-    DATASETS["ellipses"], MODELS["unet"] = ELLIPSES, UNET
+    DATASETS["ellipses"], MODELS["unet"] = ellipses.ELLIPSES, unet.UNET
     yield
     del DATASETS["ellipses"], MODELS["unet"]
     for name in [each for each in sys.modules if each.startswith("plugin_segmentation")]:

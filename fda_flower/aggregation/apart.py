@@ -103,7 +103,9 @@ def apart(one: Said, two: Said, common: Columns, several: bool = False) -> Apart
     shift, label = _label_shift(s, t, several)
     distance, floor, columns = _frechet(s, t, common)
     named = tuple(order[:MOST_NAMED])
-    return Apart(distances, named, lacking, other_units, codes, shift, label, distance, floor, columns)
+    return Apart(
+        distances, named, frozenset(lacking), other_units, codes, shift, label, distance, floor, columns
+    )
 
 
 def _distances(s: Statistics, t: Statistics) -> tuple[Array, Array]:

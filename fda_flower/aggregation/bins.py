@@ -67,7 +67,8 @@ class Counts:
             most[j] = counts.max()
             if most[j] >= max(OFTEN * own.units, 2 * own.cell):
                 numbers[j] = different[counts.argmax()]
-        return cls(*(rounded(each, own.cell) for each in (bins, by_class, most)), numbers)
+        cells = [rounded(each, own.cell) for each in (bins, by_class, most)]
+        return cls(cells[0], cells[1], cells[2], numbers)
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return the counts, and the numbers with marks of the ones that are named, as they travel."""
@@ -101,7 +102,7 @@ class Counts:
         shapes = {"bins": (features, BINS), "by-class": (classes, features, CLASS_BINS), "most": (features,)}
         own = as_counts(received(counts, shapes, "its counts"))
         value, named = received(numbers, dict.fromkeys(("numbers", "named"), (features,)), "its numbers")
-        return cls(*own, np.where(named > 0, value, np.nan))
+        return cls(own[0], own[1], own[2], np.where(named > 0, value, np.nan))
 
 
 def count_words(form: tuple[int, int]) -> int:
@@ -118,7 +119,8 @@ def edges(common: Columns, column: int, bins: int) -> Array:
     >>> edges(Columns(np.array([50.0]), np.array([10.0])), 0, 8)
     array([20., 30., 40., 50., 60., 70., 80.])
     """
-    return common.means[column] + common.deviations[column] * np.linspace(-REACH, REACH, bins - 1)
+    steps = np.linspace(-REACH, REACH, bins - 1)
+    return np.asarray(common.means[column] + common.deviations[column] * steps)
 
 
 def binned(values: Array, inner: Array) -> Ints:

@@ -337,9 +337,19 @@ class Totals:
         if not 0 < self.units <= self.rows or min(each.rows for each in self.moments) < 0:
             raise ValueError("the totals are of no rows")
         known, features = np.array([each.rows > 0 for each in self.moments], np.int64), len(self.moments)
-        columns = [np.nan_to_num(each) for each in vars(columns_of(self.moments)).values()]
-        none = np.zeros(features, np.int64), np.zeros((0, 0))
-        return Statistics(self.rows, self.units, cell, self.classes, self.missing, known, *columns, *none)
+        columns = columns_of(self.moments)
+        return Statistics(
+            self.rows,
+            self.units,
+            cell,
+            self.classes,
+            self.missing,
+            known,
+            np.nan_to_num(columns.means),
+            np.nan_to_num(columns.deviations),
+            np.zeros(features, np.int64),
+            np.zeros((0, 0)),
+        )
 
 
 def count_words(form: tuple[int, int]) -> int:

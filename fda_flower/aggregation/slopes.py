@@ -82,7 +82,7 @@ class CentredRows(Sums):
         x, y = np.asarray(rows, np.float64)[:, :-1], np.asarray(targets, np.float64)
         sums = Sums.of(np.pad(x - x.mean(axis=0), ((0, 0), (0, 1))), y - y.mean(axis=0))
         sums.gram[-1] = len(x)
-        return cls(*sums.arrays, x.sum(axis=0), y.sum(axis=0))
+        return cls(sums.gram, sums.products, sums.squares, x.sum(axis=0), y.sum(axis=0))
 
     @classmethod
     def shapes(cls, width: int, outputs: int) -> dict[str, tuple[int, ...]]:

@@ -163,7 +163,7 @@ def show_data(
     what = "Label" if spec.task == "multilabel" else "Class"
     show_domains(report.domains, sizes, names, f"{spec.dataset} in {folder}", what)
     out.text(f"Inputs: {report.inputs}")
-    horizons = dict(spec.dataset_options).get("horizons", "") if spec.task == "survival" else ""
+    horizons = str(dict(spec.dataset_options).get("horizons", "")) if spec.task == "survival" else ""
     if horizons:
         out.text(f"Survival is predicted at {horizons.replace(',', ', ')} (horizons)")
     for note in report.notes:

@@ -36,7 +36,8 @@ def headline_beside(
     said, rare = summary_beside(run).get("metric"), None
     if about.task == "classes":
         rare = rare_headline(np.bincount(y, minlength=outputs.shape[1]).tolist())
-    return next((name for name in (said, rare) if name in metrics), default_metric(metrics))
+    known = (name for name in (said, rare) if isinstance(name, str) and name in metrics)
+    return next(known, default_metric(metrics))
 
 
 def lines_of(

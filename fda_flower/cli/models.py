@@ -147,10 +147,11 @@ def evaluate(
     new = _samples(model, run, csv, images, data_dir, keep, labelled=True)
     outputs, y = model.outputs(new.samples, new.drawing), new.samples.truth
     pair = (model.labels(outputs), model.labels(y)) if model.about.task == "regression" else (outputs, y)
-    metrics = measure(*pair, model.about.task, model.about.mask)
+    predicted, labels = pair
+    metrics = measure(predicted, labels, model.about.task, model.about.mask)
     groups = None if new.samples.groups is None else new.samples.groups.numpy()
     units = None if new.samples.units == len(y) else new.samples.units
-    intervals = intervals_of(*pair, model.about.task, groups)
+    intervals = intervals_of(predicted, labels, model.about.task, groups)
     headline = headline_beside(run, model.about, outputs, y, metrics)
     baseline = baseline_of(model.about, outputs, y, metrics)
     others = {name: value for name, value in baseline.items() if name != headline}

@@ -123,8 +123,7 @@ def probabilities_of(outputs: "NDArray[Any]") -> "NDArray[np.float64] | None":
         return None
     probabilities = rows.astype(np.float64) - rows.max(axis=0)
     np.exp(probabilities, out=probabilities)
-    probabilities /= probabilities.sum(axis=0)
-    return probabilities
+    return np.asarray(probabilities / probabilities.sum(axis=0))
 
 
 def brier_losses(probabilities: "NDArray[np.float64]", y: "NDArray[Any]") -> "NDArray[np.float64]":
@@ -132,7 +131,7 @@ def brier_losses(probabilities: "NDArray[np.float64]", y: "NDArray[Any]") -> "ND
     import numpy as np
 
     right = probabilities[y, np.arange(len(y))]
-    return (np.square(probabilities).sum(axis=0) - 2 * right + 1) / 2
+    return np.asarray((np.square(probabilities).sum(axis=0) - 2 * right + 1) / 2)
 
 
 def measure_classes(outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, float]:

@@ -73,11 +73,11 @@ def measure_labels(outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, floa
 
 def by_label(figures: "NDArray[Any]", names: Sequence[str]) -> dict[str, dict[str, float | int | None]]:
     """Return the `figures_of_labels` by the names of labels and metrics; None for one that is not known."""
-    known = [[None if value != value else value for value in row] for row in figures.tolist()]
-    return {
-        name: {**dict(zip(BY_LABEL, row, strict=True)), "support": int(row[0])}
-        for name, row in zip(names, known, strict=True)
-    }
+    table = dict[str, dict[str, float | int | None]]()
+    for name, row in zip(names, figures.tolist(), strict=True):
+        known = [None if value != value else value for value in row]
+        table[name] = {**dict(zip(BY_LABEL, known, strict=True)), "support": int(row[0])}
+    return table
 
 
 def of_shares(supports: Sequence[int], samples: int) -> dict[str, float]:

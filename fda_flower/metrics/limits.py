@@ -100,7 +100,10 @@ def class_intervals(
 def _mean(classes: "Any") -> Ends | None:
     """Return the means of the classes' ends; None if a class has no interval."""
     ends = list(classes)
-    return None if None in ends else tuple(math.fsum(each) / len(ends) for each in zip(*ends, strict=True))
+    if None in ends:
+        return None
+    low, high = (math.fsum(each) / len(ends) for each in zip(*ends, strict=True))
+    return low, high
 
 
 def _auroc(scores: "NDArray[Any]", positive: "NDArray[Any]", units: "NDArray[Any] | None") -> Ends:
@@ -198,7 +201,7 @@ def number_intervals(
         return {}
 
     def around_mean(take: "Callable[[NDArray[Any]], NDArray[Any]]") -> "NDArray[Any]":
-        return take(spread) - np.square(take(sums)).sum(axis=-1) / take(sizes)
+        return np.asarray(take(spread) - np.square(take(sums)).sum(axis=-1) / take(sizes))
 
     low, high = ratio_interval(squares, around_mean, spread)
     return {
@@ -234,7 +237,7 @@ def ratio_interval(
         count = len(chosen)
 
         def left_out(values: "NDArray[Any]") -> "NDArray[Any]":
-            return values[chosen].sum(axis=0) - values[chosen]
+            return np.asarray(values[chosen].sum(axis=0) - values[chosen])
 
         logarithms = np.log(left_out(upper) / lower(left_out))
         variance = np.square(logarithms - logarithms.mean()).sum() * (count - 1) / count

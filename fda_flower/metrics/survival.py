@@ -201,7 +201,7 @@ def bootstrapped(
         more = (risk < risk[first, None]) + 0.5 * (risk == risk[first, None])
         shares.append(np.einsum("bi,bi->b", weights, counts @ (later * more).T))
     some = comparable > 0
-    return np.stack(shares, axis=1)[some] / comparable[some, None]
+    return np.asarray(np.stack(shares, axis=1)[some] / comparable[some, None])
 
 
 def _censoring(times: "Array", events: "NDArray[np.bool_]", counts: "Array") -> "Array":
@@ -216,7 +216,7 @@ def _censoring(times: "Array", events: "NDArray[np.bool_]", counts: "Array") -> 
     factors = 1 - np.divide(lost, at_risk, out=np.zeros_like(counts), where=at_risk > 0)
     curve = np.concatenate([np.ones((len(counts), 1)), factors.cumprod(axis=1)], axis=1)
     # Who is in a sample has a curve above 0 until then; of others it does not matter.
-    return np.maximum(curve[:, np.searchsorted(times, times)], 1e-100)
+    return np.asarray(np.maximum(curve[:, np.searchsorted(times, times)], 1e-100))
 
 
 def intervals_of_survival(

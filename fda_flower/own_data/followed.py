@@ -84,7 +84,7 @@ def check_followed(
 
 
 def tell_without_event(
-    where: str, events: "Tensor", parts: "Mapping[str, Tensor]", note: Callable[[str], None]
+    where: str, events: "Tensor", parts: "Mapping[str, Tensor]", note: Callable[[str], object]
 ) -> None:
     """Note parts, as positions in the `events`, 1 or 0, in which nobody has the event."""
     for part, positions in parts.items():

@@ -462,8 +462,8 @@ class OwnImages(ImageFolders):
                 remedy = f"put a table '{place / 'labels.csv'}' there with the columns {columns}"
                 raise unusable("domain folder", place, "has no list of its images' several labels", remedy)
             return super()._folder(place, survey)
-        folder, columns = ImageFolder.read(place, look=self.look), replace(self._columns, domain="")
-        there = read_list(path, folder, columns, survey.problems, survey.notes)
+        folder, options = ImageFolder.read(place, look=self.look), replace(self._columns, domain="")
+        there = read_list(path, folder, options, survey.problems, survey.notes)
         return there.get("", ListedImages(place, (), (), ()))
 
     def _check_names(self, survey: Survey[ImageFolder]) -> None:

@@ -65,7 +65,7 @@ class Alike:
     def to_record(self) -> Record:
         """Return the content of ``describe.json``."""
         between = {
-            pair: apart(*(self.sites[name] for name in pair), self.common, self.several)
+            pair: apart(self.sites[pair[0]], self.sites[pair[1]], self.common, self.several)
             for pair in self.pairs
         }
         order = [*between]

@@ -171,8 +171,8 @@ def _between(run: RecordedRun) -> str:
 def _task(run: RecordedRun, model: Model) -> Task:
     """Return what a model predicts, by its description, the run's options, or its records."""
     options = run.settings.get("dataset_options") or {}
-    numbers = "regression" if model.description.get("regression") else None
-    known: Task | None = model.description.get("task") or options.get("task") or numbers
+    said = model.description
+    known: Any = said.get("task") or options.get("task") or ("regression" if said.get("regression") else None)
     return known or task_of({**last_evaluation(run.history, run.metric), "metric": run.metric})
 
 

@@ -302,8 +302,9 @@ def _listed(names: Sequence[str]) -> str:
 def task_of(summary: Mapping[str, Any]) -> Task:
     """Return what a run predicts, by the entries of its summary and its metric."""
     by_entry: dict[str, Task] = {"labels": "multilabel", EVENTS: "survival"}
-    known = next((task for entry, task in by_entry.items() if entry in summary), None)
-    return known or next(iter(METRICS[summary.get("metric", ACCURACY)].tasks), "classes")
+    known = (task for entry, task in by_entry.items() if entry in summary)
+    judged: tuple[Task, ...] = METRICS[summary.get("metric", ACCURACY)].tasks or ("classes",)
+    return next(known, judged[0])
 
 
 def _of_class(name: str, entry: Mapping[str, Any], summary: Mapping[str, Any]) -> str:

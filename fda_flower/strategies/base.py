@@ -398,7 +398,7 @@ class DomainAdaptationStrategy(
             sent[protocol.LEARNING_RATE_FACTOR] = self.learning_rate_factor
         headline = self.selection.headline(self.nodes.target, self.history)
         record: Record = {"round": server_round, "warmup": warmup, **headline}
-        before = next((each["sizes"] for each in reversed(self.history) if "sizes" in each), {})
+        before: Record = next((each["sizes"] for each in reversed(self.history) if "sizes" in each), {})
         if (sizes := read_sizes(self.nodes.connected)) != before and sizes:
             record["sizes"] = sizes
         able = [node for node in self.nodes.connected if node.domain not in self.excluded]

@@ -75,7 +75,9 @@ class Selection:
         """
         if history:
             return {name: history[0][name] for name in (HEADLINE,) if name in history[0]}
-        rare = None if target is None or self.metric else target.info.get(protocol.HEADLINE)
+        if target is None or self.metric:
+            return {}
+        rare = target.info.get(protocol.HEADLINE)
         return {} if rare is None else tell_headline(rare, f"the labels of '{target.domain}'")
 
     def check_judged(self, history: Sequence[Record]) -> None:

@@ -17,7 +17,8 @@ def between(one, two, labels=None, cell=5):
         rows.append(Rows(np.asarray(values, float), own, np.arange(len(values)), 0 if y is None else 2))
     said = [Statistics.of(each, cell) for each in rows]
     common = pooled({"one": said[0], "two": said[1]})
-    return apart(*((own, Counts.of(each, own, common)) for own, each in zip(said, rows, strict=True)), common)
+    one, two = ((own, Counts.of(each, own, common)) for own, each in zip(said, rows, strict=True))
+    return apart(one, two, common)
 
 
 def drawn(seed, rows, columns=8):

@@ -58,7 +58,7 @@ def test_one_label_is_two_classes(rows, groups):
         temperatures_without(fit.held_out, y, 8.0, units)
         for fit, y in ((classes, labels[:, 0]), (label, labels[:, :1]))
     ]
-    np.testing.assert_array_equal(*without)
+    np.testing.assert_array_equal(without[0], without[1])
     p = np.exp(log_softmax(sigma * x @ classes.head))[:, 1]
     np.testing.assert_allclose(1 / (1 + np.exp(-TO_LOGITS * sigma * (x @ label.head)[:, 0])), p, atol=1e-10)
 

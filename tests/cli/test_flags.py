@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def as_json(*arguments):
 def test_a_run_flags_new_samples_with_the_promise_on_the_first_line(ward_run):
     csv, asked = ward_run.parent / "c.csv", ("--sensitivity", "0.9", "--positive", "1")
     first, *_ = fda("predict", ward_run, "--csv", csv, *asked).splitlines()
-    model = load(ward_run)
+    model: Any = load(ward_run)
     positives = 1 - model.calibration.scores[model.calibration.classes == 1, 0]
     others = model.calibration.scores[model.calibration.classes == 0, 0]
     threshold = np.sort(positives)[Promise(0.9).rank(len(positives)) - 1]
@@ -95,7 +96,7 @@ def test_on_a_test_set_it_says_what_was_reached_and_the_net_benefit(ward_run):
 
 
 def test_patients_with_several_rows_count_once_and_an_earlier_version_lacks_them(patients_of_wards):
-    model = load(patients_of_wards)
+    model: Any = load(patients_of_wards)
     flags = model.flags(0.8, "1")
     assert flags.rule.positives == model.calibration.units_of(1) < (model.calibration.classes == 1).sum()
     found = as_json("evaluate", patients_of_wards, "--sensitivity", "0.8", "--positive", "1")["flags"]

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,7 +95,7 @@ def test_the_page_of_a_run_says_what_its_method_concludes(tmp_path):
 
 
 def test_a_finished_run_that_is_resumed_with_another_metric_has_it_everywhere(tmp_path):
-    settings = {"rounds": 2, "model": "mlp", "method": "fedavg", "device": "cpu", "shift": "noise"}
+    settings: Any = {"rounds": 2, "model": "mlp", "method": "fedavg", "device": "cpu", "shift": "noise"}
     fda_flower.run(**settings, output=tmp_path)
     fda_flower.run(**settings, output=tmp_path, resume=True, metric="auroc")
     summary, found = json.loads((tmp_path / "summary.json").read_text()), read_run(tmp_path)

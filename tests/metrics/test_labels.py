@@ -16,7 +16,7 @@ def judged():
 
 def test_metrics_are_means_over_labels_of_scikit_learns(judged):
     outputs, y = judged
-    p, found = 1 / (1 + np.exp(-outputs)), measure(*judged, "multilabel")
+    p, found = 1 / (1 + np.exp(-outputs)), measure(outputs, y, "multilabel")
     assert found["auroc"] == pytest.approx(roc_auc_score(y, outputs, average="macro"), abs=1e-12)
     assert found["auprc"] == pytest.approx(average_precision_score(y, outputs, average="macro"), abs=1e-12)
     each = [brier_score_loss(y[:, label], p[:, label]) for label in range(3)]
@@ -37,7 +37,7 @@ def test_the_calibration_error_is_of_the_probability_of_each_label():
 def test_a_label_that_all_samples_have_or_none_counts_for_nothing(judged):
     outputs, y = (np.hstack([each, each[:, :2]]) for each in judged)
     y[:, 3], y[:, 4] = 0, 1
-    found, without = measure(outputs, y, "multilabel"), measure(*judged, "multilabel")
+    found, without = measure(outputs, y, "multilabel"), measure(judged[0], judged[1], "multilabel")
     assert {**found, "exact": 0} == {**without, "exact": 0}
     table = by_label(figures_of_labels(outputs, y), "abcde")
     assert table["d"] == {"support": 0, "auroc": None, "auprc": None, "brier": None, "ece": None}

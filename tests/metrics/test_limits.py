@@ -1,5 +1,7 @@
 """The intervals of figures: by other ways to the same numbers, and by how often they hold the truth."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.optimize import brentq
@@ -89,8 +91,11 @@ def test_clopper_and_pearsons_ends_of_one_class_and_their_mover_of_two():
 
 def test_an_average_precision_of_1_has_a_lower_end():
     assert average_precision(np.arange(4.0), np.arange(4) > 1) == 1
-    assert precision_interval(1.0, 3)[1] == 1
-    assert 0 < precision_interval(1.0, 3)[0] < precision_interval(1.0, 30)[0] < 1
+    few, many = precision_interval(1.0, 3), precision_interval(1.0, 30)
+    assert few is not None
+    assert many is not None
+    assert few[1] == 1
+    assert 0 < few[0] < many[0] < 1
     assert precision_interval(0.5, 1) is None
 
 
@@ -110,16 +115,18 @@ def test_delongs_interval_of_a_difference_is_that_of_all_pairs():
     rng = np.random.default_rng(2)
     y = np.repeat([0, 1], [60, 35])
     scores = [(rng.standard_normal(95) + shift * y).round(1) for shift in (0.5, 1.5)]  # with ties
-    rows = [np.stack([-each, each]) for each in scores]
-    low, high = paired_aurocs(*rows, y)
+    rows: Any = [np.stack([-each, each]) for each in scores]
+    ends = paired_aurocs(*rows, y)
+    assert ends is not None
+    low, high = ends
     areas = [placements(each, y == 1)[y == 1].mean() for each in scores]
     assert (low + high) / 2 == pytest.approx(areas[1] - areas[0])
-    assert high - low == pytest.approx(2 * Z * delongs(*scores, y == 1) ** 0.5)
-    twice = [np.tile(each, 2) for each in rows]
+    assert high - low == pytest.approx(2 * Z * delongs(scores[0], scores[1], y == 1) ** 0.5)
+    twice: Any = [np.tile(each, 2) for each in rows]
     patients = np.tile(np.arange(95), 2)
-    assert paired_aurocs(*twice, np.tile(y, 2), patients) == pytest.approx((low, high))
+    assert paired_aurocs(*twice, np.tile(y, 2), units=patients) == pytest.approx((low, high))
     assert paired_aurocs(*rows, np.repeat([0, 1], [66, 29])) is None
-    assert paired_aurocs(*twice, np.tile(y, 2), patients // 4) is None, "fewer than 30 patients are ill"
+    assert paired_aurocs(*twice, np.tile(y, 2), units=patients // 4) is None, "fewer than 30 patients are ill"
 
 
 def truth(apart, share):

@@ -1,6 +1,7 @@
 """Tables of patients who are followed: times, events, horizons, and labels of the rows that are there."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def write(tmp_path):
 
 
 def spec(folder, **settings):
-    options = {**OPTIONS, **settings.pop("options", {})}
+    options: Any = {**OPTIONS, **settings.pop("options", {})}
     return DataSpec("table", data_dir=folder, target="east", dataset_options=options, **settings)
 
 
@@ -155,12 +156,13 @@ def test_what_cannot_be_followed_is_refused_in_words(write, sites, options, word
 def test_a_site_of_its_own_needs_the_horizons(write, tmp_path):
     """There they would follow from the patients of all sites."""
     folder = write(east=table(1))
-    options = {"domains": "east,north"}
+    options: Any = {"domains": "east,north"}
     how = {"data_dir": folder, "target": "east", "site": "east"}
     (tmp_path / "fda.toml").write_text('task = "survival"\nlabel = "months"\nevent = "died"\n')
     with pytest.raises(ConfigError, match="a site needs the option 'horizons'"):
         DataSpec("table", dataset_options=options, **how)
-    given = DataSpec("table", dataset_options={**options, **HORIZONS}, **how)
+    known: Any = {**options, **HORIZONS}
+    given = DataSpec("table", dataset_options=known, **how)
     assert load_domain(given, "east").classes == 3
 
 
@@ -176,7 +178,7 @@ def test_rows_of_hugging_face_are_followed_too(tmp_path):
     folder = tmp_path / "hf"
     folder.mkdir()
     parquet.write_table(pa.table(columns), folder / "rows.parquet")
-    options = {**OPTIONS, "domain": "site"}
+    options: Any = {**OPTIONS, "domain": "site"}
     found = DataSpec("hf", data_dir=str(folder), target="east", dataset_options=options)
     horizons = read_horizons(str(dict(found.dataset_options)["horizons"]))
     assert load_domain(found, "east").classes == len(horizons) == 5

@@ -21,7 +21,7 @@ from fda_flower.datasets.registry import network_for_images, network_for_inputs
 from fda_flower.errors import ConfigError
 from fda_flower.own_data import images
 from fda_flower.own_data.image_folder import ImageFolder
-from fda_flower.own_data.images import common_size, sizes_of
+from fda_flower.own_data.image_sizes import common_size, sizes_of
 from fda_flower.runs.config import RunConfig
 
 DATA_DIR = Path(os.environ.get("FDA_DATA_DIR", "no data"))

@@ -99,7 +99,7 @@ def test_the_last_evaluation_is_there_in_full(history):
     ends = interval("accuracy", 0.625, 4)
     assert ends is not None
     assert summary["interval"] == [*ends]
-    assert summary["intervals"] == {"accuracy": [*interval("accuracy", 0.75, 4)]}
+    assert summary["intervals"] == {"accuracy": list(interval("accuracy", 0.75, 4) or ())}
     assert json.loads(json.dumps(summary)) == summary
     known = summarise(history(0.5))
     assert not {"test-samples", "interval", "confusion", "classes", "sizes"} & known.keys()

@@ -17,7 +17,7 @@ from fda_flower.clients.describe import rows_of
 from fda_flower.datasets import load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.experiments.pages import single_page, write_card
-from fda_flower.reporting.alike import MEASURED
+from fda_flower.records.alike import MEASURED
 from fda_flower.strategies.describe import REST
 from fda_flower.wire.asked.describe import DescribeRows
 from fda_flower.wire.internals import numbered
@@ -125,7 +125,7 @@ def test_at_a_site_its_own_rules_hold_and_counts_are_multiples_of_its_cell(
     node = {"domain": name, "role": role, "state-dir": str(tmp_path), "data-dir": str(tables[0])}
     options = {"missing": "mean", "domains": ",".join(NAMES), "classes": "ill,well", "ignore": "patient"}
     config = RunConfig(**settings_of(tables[0], target="west", dataset_options=options))
-    content = {"arrays": ArrayRecord(), "config": ConfigRecord(), **DescribeRows(classes=2).records()}
+    content: Any = {"arrays": ArrayRecord(), "config": ConfigRecord(), **DescribeRows(classes=2).records()}
     (message,) = numbered([Message(RecordDict(content), 2, DescribeRows.message_type())])
     reply = make_client_app(config)(
         message, Context(1, 2, {**node, "min-cell": 7, **rules}, RecordDict(), {})

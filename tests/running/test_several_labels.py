@@ -1,6 +1,7 @@
 """Whole runs with several labels of each sample: heads, masks, every site a target, predictions, refusals."""
 
 import csv
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,7 +101,7 @@ def test_masked_sums_and_sites_of_their_own_give_the_same_head(of_table, tmp_pat
     expected = result.history[-1]["auroc"]
     masked = run(**settings_of(folder / "data", method_options={"secure": True}), output=tmp_path / "masked")
     assert masked.history[-1]["auroc"] == pytest.approx(expected, abs=0.01)
-    nodes = []
+    nodes: Any = []
     for name in "abcd":
         place = tmp_path / name
         place.mkdir()

@@ -490,9 +490,8 @@ def test_all_sites_are_judged_in_one_metric_where_a_class_is_rare_in_auroc(optio
     rows = to_rows(np.random.default_rng(0).normal(size=(40, WIDTH - 1)))
     sites = {d: EverySite(d, sums=Sums.of(rows, to_targets(y.astype(int), 2))) for d in "abc"}
     model = {"power": np.array(0.5, np.float32), "weight": np.zeros((2, 4)), "bias": np.zeros(2)}
-    found, _, record = start_all(
-        "abc", sites, model=ArrayRecord({n: Array(a) for n, a in model.items()}), **options
-    )
+    arrays = ArrayRecord({name: Array(np.asarray(array)) for name, array in model.items()})
+    found, _, record = start_all("abc", sites, model=arrays, **options)
     assert {site.question.metric for site in found.values()} == {metric}
     assert (record["judged-in"], record.get("headline")) == (metric or "accuracy", headline)
     assert METRICS[metric or "accuracy"].title in RidgeEverySite().conclusion(record)[0]

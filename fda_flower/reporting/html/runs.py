@@ -199,7 +199,7 @@ def _sites(history: Sequence[Record]) -> list[Chart | Table | str]:
     if not sites_in(history):
         return []
     figure, note = plot_sites(history), sites_note(history)
-    parts = [Chart({"sites": figure}), replace(sites_table(history), title="")]
+    parts: list[Chart | Table | str] = [Chart({"sites": figure}), replace(sites_table(history), title="")]
     return [*parts, *([escaped(note)] if note else [])]
 
 

@@ -66,12 +66,12 @@ class MaskStatistics(MaskSums):
     """Describe with masked sums: answer a `stage` of a sum over the moments, or the counts, of all sites."""
 
     action = "mask_statistics"
-    roles = ("source", "target")
+    roles = ("source", "target")  # type: ignore[assignment]
     reads_inputs = False
     answer = Masked
     answered_by = "fda_flower.clients.describe:mask_statistics"
 
-    over: Literal["moments", "counts"] = "moments"
+    over: Literal["moments", "counts"] = "moments"  # type: ignore[assignment]
     classes: Natural = 0
 
 
