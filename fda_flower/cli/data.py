@@ -168,7 +168,7 @@ def show_data(
         out.text(f"Survival is predicted at {horizons.replace(',', ', ')} (horizons)")
     for note in report.notes:
         out.warning(note)
-    result = {
+    result: dict[str, Any] = {
         "dataset": spec.dataset,
         "target": spec.target_name,
         "domains": {name: vars(each) | sizes.get(name, {}) for name, each in report.domains.items()},

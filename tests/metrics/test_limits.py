@@ -116,7 +116,7 @@ def test_delongs_interval_of_a_difference_is_that_of_all_pairs():
     y = np.repeat([0, 1], [60, 35])
     scores = [(rng.standard_normal(95) + shift * y).round(1) for shift in (0.5, 1.5)]  # with ties
     rows: Any = [np.stack([-each, each]) for each in scores]
-    ends = paired_aurocs(*rows, y)
+    ends = paired_aurocs(rows[0], rows[1], y)
     assert ends is not None
     low, high = ends
     areas = [placements(each, y == 1)[y == 1].mean() for each in scores]
@@ -124,9 +124,11 @@ def test_delongs_interval_of_a_difference_is_that_of_all_pairs():
     assert high - low == pytest.approx(2 * Z * delongs(scores[0], scores[1], y == 1) ** 0.5)
     twice: Any = [np.tile(each, 2) for each in rows]
     patients = np.tile(np.arange(95), 2)
-    assert paired_aurocs(*twice, np.tile(y, 2), units=patients) == pytest.approx((low, high))
-    assert paired_aurocs(*rows, np.repeat([0, 1], [66, 29])) is None
-    assert paired_aurocs(*twice, np.tile(y, 2), units=patients // 4) is None, "fewer than 30 patients are ill"
+    assert paired_aurocs(twice[0], twice[1], np.tile(y, 2), patients) == pytest.approx((low, high))
+    assert paired_aurocs(rows[0], rows[1], np.repeat([0, 1], [66, 29])) is None
+    assert paired_aurocs(twice[0], twice[1], np.tile(y, 2), patients // 4) is None, (
+        "fewer than 30 patients are ill"
+    )
 
 
 def truth(apart, share):

@@ -1,8 +1,8 @@
 """The model card: what it says of a run, in Markdown with the header that the Hugging Face hub reads."""
 
-from typing import Any
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import yaml
@@ -156,8 +156,13 @@ def test_a_target_that_only_evaluates_takes_part():
     assert "| small | target | 1 | 0 |" in text
 
 
-SEVERAL: dict[str, dict[str, Any]] = {"mass": {"support": 9, "auroc": 0.75}, "edema": {"support": 0, "auroc": None}}
-SHARES: dict[str, dict[str, Any]] = {name: dict.fromkeys(("auprc", "brier", "ece"), each["auroc"]) for name, each in SEVERAL.items()}
+SEVERAL: dict[str, dict[str, Any]] = {
+    "mass": {"support": 9, "auroc": 0.75},
+    "edema": {"support": 0, "auroc": None},
+}
+SHARES: dict[str, dict[str, Any]] = {
+    name: dict.fromkeys(("auprc", "brier", "ece"), each["auroc"]) for name, each in SEVERAL.items()
+}
 
 
 @pytest.mark.parametrize(
