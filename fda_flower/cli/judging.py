@@ -59,34 +59,39 @@ def lines_of(
     return lines
 
 
-def _by_class(about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, Any]:
-    from fda_flower.metrics import by_class, confusion
+def _by_class(
+    about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]", groups: "NDArray[Any] | None"
+) -> dict[str, Any]:
+    from fda_flower.metrics import by_class, confusion, units_by_class
 
     counts = confusion(outputs, y)
+    units = units_by_class(y, len(counts), groups).get("units")
     names = [str(name) for name in about.class_names or range(len(counts))]
     return {
         "confusion": {"classes": names, "counts": counts.tolist()},
-        "classes": by_class(counts, names),
+        "classes": by_class(counts, names, units),
     }
 
 
-def _by_label(about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, Any]:
+def _by_label(about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]", _: Any) -> dict[str, Any]:
     from fda_flower.metrics import by_label, figures_of_labels
 
     return {"labels": by_label(figures_of_labels(outputs, y), about.class_names)}
 
 
-CASES: "Mapping[Task, Callable[[About, NDArray[Any], Any], dict[str, Any]]]" = {
+CASES: "Mapping[Task, Callable[[About, NDArray[Any], Any, Any], dict[str, Any]]]" = {
     "classes": _by_class,
     "multilabel": _by_label,
-    "survival": lambda about, outputs, y: {"events": y.count},
+    "survival": lambda about, outputs, y, _: {"events": y.count},
 }
-"""By task, the entries of a summary on the cases of an evaluation, from a description, outputs and labels."""
+"""By task, the entries of a summary on an evaluation's cases, from a description, outputs, labels, groups."""
 
 
-def entries_of(about: "About", outputs: "NDArray[Any]", y: Any) -> dict[str, Any]:
+def entries_of(
+    about: "About", outputs: "NDArray[Any]", y: Any, groups: "NDArray[Any] | None"
+) -> dict[str, Any]:
     """Return the entries of a summary on cases: each class's and label's metrics, or the number of events."""
-    return CASES[about.task](about, outputs, y) if about.task in CASES else {}
+    return CASES[about.task](about, outputs, y, groups) if about.task in CASES else {}
 
 
 def draw_curves(

@@ -158,7 +158,7 @@ def evaluate(
     lines = lines_of(metrics, intervals, others, model.about.task)
     for line in (line for name, line in lines.items() if name != headline):
         out.text(line)
-    cases = entries_of(model.about, outputs, y)
+    cases = entries_of(model.about, outputs, y, groups)
     if labels := cases.get("labels"):
         out.table(table_of_labels(labels, len(y)))
     result = {"samples": len(y), "round": model.about.round, "metric": headline}

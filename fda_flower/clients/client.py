@@ -39,6 +39,7 @@ from fda_flower.metrics import (
     confusion,
     figures_of_labels,
     share_size,
+    units_by_class,
 )
 from fda_flower.metrics.survival import figures_of_curve
 from fda_flower.models.exchange import Exchange, frozen_digest
@@ -386,7 +387,10 @@ class DomainClient(NumPyFace):
             right = (outputs.argmax(dim=1) == y).cpu().numpy()
             records[protocol.OUTCOMES] = {"right": np.packbits(right), "examples": np.array(len(y))}
         if config.get(protocol.CONFUSION):
-            records[protocol.CONFUSION] = {"counts": confusion(outputs.cpu().numpy(), y.cpu().numpy())}
+            records[protocol.CONFUSION] = {
+                "counts": confusion(outputs.cpu().numpy(), y.cpu().numpy()),
+                **units_by_class(y.cpu().numpy(), outputs.shape[1], _groups_of(self.domain.test)),
+            }
         return records
 
     def passes(self, config: Settings, phase: str = "test", samples: Samples | None = None) -> Passes:

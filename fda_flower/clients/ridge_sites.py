@@ -21,6 +21,7 @@ from fda_flower.aggregation import (
 )
 from fda_flower.aggregation.labels import factor_for
 from fda_flower.aggregation.ridge import paths_of
+from fda_flower.aggregation.units import Units
 from fda_flower.clients.client import DomainClient
 from fda_flower.clients.features import groups_of
 from fda_flower.clients.ridge import rows_of, unchanged
@@ -164,10 +165,12 @@ def _kept_head(client: DomainClient, request: TrainRequest, question: FitSiteHea
 
 
 def _fewest_cases(samples: Samples, metric: str) -> dict[str, int]:
-    """Return the number of samples of the rarest class, if each counts alike in the metric."""
+    """Return the number of samples, or patients, of the rarest class, if each counts alike in the metric."""
     if samples.task != "classes" or not METRICS[metric].over_classes:
         return {}
-    return {"fewest_cases": int(np.unique(samples.y.cpu().numpy(), return_counts=True)[1].min())}
+    y = samples.y.cpu().numpy()
+    cases = Units.of(len(y), groups_of(samples)).of_class(y)
+    return {"fewest_cases": int(cases[cases > 0].min())}
 
 
 def _metrics_at_site(

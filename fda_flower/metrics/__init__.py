@@ -3,7 +3,14 @@
 NumPy is imported only to compute a metric.
 """
 
-from fda_flower.metrics.classes import ECE_BINS, by_class, calibration_error, confusion, of_most_frequent
+from fda_flower.metrics.classes import (
+    ECE_BINS,
+    by_class,
+    calibration_error,
+    confusion,
+    of_most_frequent,
+    units_by_class,
+)
 from fda_flower.metrics.intervals import (
     CONFIDENCE,
     effective_size,
@@ -87,4 +94,5 @@ __all__ = [
     "rare_headline",
     "share_interval",
     "share_size",
+    "units_by_class",
 ]

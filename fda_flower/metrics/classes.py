@@ -91,24 +91,44 @@ def _counts(y: "NDArray[Any]", predicted: "NDArray[Any]", classes: int) -> "NDAr
 
 
 def by_class(
-    counts: "NDArray[np.int64]", names: Sequence[str] | None = None
+    counts: "NDArray[np.int64]", names: Sequence[str] | None = None, units: Sequence[int] | None = None
 ) -> dict[str, dict[str, float | int | None]]:
     """Return ``precision``, ``recall``, ``f1`` and ``support`` of each class from its `confusion` matrix.
 
     A metric of no samples is None: the precision of a class that is never predicted, the recall of one
-    without samples, and F1 if both hold. The default names are the classes' numbers.
+    without samples, and F1 if both hold. The default names are the classes' numbers. With `units` each has
+    the number of its ``units``, see `units_by_class`.
     """
     names = [str(label) for label in range(len(counts))] if names is None else names
     predicted = counts.sum(axis=0)
+    own = [{}] * len(counts) if units is None else [{"units": int(each)} for each in units]
     return {
         name: {
             "precision": float(p) if of else None,
             "recall": float(r) if n else None,
             "f1": float(f) if of or n else None,
             "support": int(n),
+            **more,
         }
-        for name, of, p, r, f, n in zip(names, predicted, *_scores(counts), strict=True)
+        for name, of, more, p, r, f, n in zip(names, predicted, own, *_scores(counts), strict=True)
     }
+
+
+def units_by_class(
+    y: "NDArray[Any]", classes: int, units: "NDArray[Any] | None"
+) -> "dict[str, NDArray[np.int64]]":
+    """Return as ``units`` the number of units with each class; nothing if each sample is its own unit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> units_by_class(np.array([1, 1, 0, 0]), 2, np.array([7, 7, 7, 8]))
+    {'units': array([2, 1])}
+    """
+    from fda_flower.aggregation.units import Units
+
+    known = Units.of(len(y), units)
+    return {} if known.single else {"units": known.of_class(y, classes)}
 
 
 def probabilities_of(outputs: "NDArray[Any]") -> "NDArray[np.float64] | None":

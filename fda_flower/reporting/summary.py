@@ -163,7 +163,7 @@ def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[s
         evaluation["interval"] = list(between)
     confusion = last.get("confusion", {})
     if "counts" in confusion:  # the lines of an experiment's records keep the baseline alone
-        classes = by_class(np.array(confusion["counts"]), confusion["classes"])
+        classes = by_class(np.array(confusion["counts"]), confusion["classes"], confusion.get("units"))
         evaluation |= {"confusion": confusion, "classes": classes}
     if labels := last.get(LABELS):
         evaluation["labels"] = labels["labels"]
@@ -244,10 +244,13 @@ EVENT = "with the event"
 
 
 def cases_of(summary: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of test samples of each class or label, or with the event, as far as known."""
+    """Return the number of test samples of each class or label, or with the event, as far as known.
+
+    Where several samples are of one unit, such as a patient, it is the number of units with each class.
+    """
     each_of = {**summary.get("classes", {}), **summary.get("labels", {})}
     events = {EVENT: summary[EVENTS]} if EVENTS in summary else {}
-    return {name: each["support"] for name, each in each_of.items()} | events
+    return {name: each.get("units", each["support"]) for name, each in each_of.items()} | events
 
 
 def is_uneven(baseline: Mapping[str, Any]) -> bool:

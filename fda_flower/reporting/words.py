@@ -243,8 +243,9 @@ def support_of(summary: Mapping[str, Any], before: str = "") -> str:
     if not counts or not (EVENT in counts or few or is_uneven(summary.get("baseline", {}))):
         return ""
     rarest = min(counts, key=counts.__getitem__)
-    whole = summary.get("test-samples") or sum(counts.values())
-    return f"{before}{counts[rarest]:,} of {whole:,} {rarest}"
+    by_unit = any("units" in each for each in summary.get("classes", {}).values())
+    whole = summary.get(UNITS if by_unit else "test-samples") or sum(counts.values())
+    return f"{before}{counts[rarest]:,} of {whole:,} {'patients ' * by_unit}{rarest}"
 
 
 def describe_classes(summary: Mapping[str, Any]) -> list[str]:

@@ -65,6 +65,9 @@ def read_confusion(arrays: Layers, names: Sequence[str]) -> Record:
         return {}
     classes = list(names) if len(names) == len(counts) else [str(i) for i in range(len(counts))]
     confusion: Record = {"classes": classes, "counts": counts.tolist()}
+    units, support = arrays.get("units", np.zeros(0)), counts.sum(axis=1)
+    if units.shape == support.shape and np.issubdtype(units.dtype, np.integer):
+        confusion |= {"units": units.tolist()} if ((units >= 0) & (units <= support)).all() else {}
     if counts.any():
         most = classes[counts.sum(axis=1, dtype=np.float64).argmax()]
         confusion[MOST_FREQUENT] = {"class": most, **of_most_frequent(counts)}

@@ -58,6 +58,7 @@ CALLS = {
     "export": ("RUN", {"file", "features"}),
     "verify": ("RUN", {"rounds", "last", "problems", "notes"}),
     "data check": ("data", {"dataset", "target", "domains", "inputs", "problems", "command", "warnings"}),
+    "data compare": ("data", {"folder", "sites", "pairs"}),
     "deploy certificates": ("--host localhost --output keys", {"files"}),
     "deploy key": ("north --output keys", {"files", "signs"}),
     "deploy recount": ("spent", {"added"}),
@@ -89,7 +90,7 @@ WRONG = {
     "deploy check": "nowhere.toml",
     "deploy log": "data",
     **dict.fromkeys(("run", "deploy rehearse --output o"), "--method nope"),
-    **dict.fromkeys(("predict", "evaluate", "export", "verify", "data check"), "nowhere"),
+    **dict.fromkeys(("predict", "evaluate", "export", "verify", "data check", "data compare"), "nowhere"),
 }
 
 

@@ -71,7 +71,7 @@ def test_what_the_site_sets_wins_and_a_run_may_only_say_the_same(folder: Path) -
         with pytest.raises(ConfigError, check=names(f"option '{name}'")):
             at_north(folder, **{name: value})
     assert choices_of(DATASETS["table"].loader, str(folder)) == [
-        name for name in ("domains", "classes", "label_mean", "label_deviation", "depth")
+        name for name in ("domains", "classes", "label_mean", "label_deviation", "depth", "horizons")
         if name in inspect.signature(DATASETS["table"].loader).parameters
     ]  # fmt: skip
 

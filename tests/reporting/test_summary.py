@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fda_flower import RunConfig
-from fda_flower.metrics import interval, share_interval
+from fda_flower.metrics import interval, share_interval, units_by_class
 from fda_flower.reporting import summarise, write_summary
 from fda_flower.reporting.summary import (
     Sampling,
@@ -15,7 +15,8 @@ from fda_flower.reporting.summary import (
     is_uneven,
     summarise_run,
 )
-from fda_flower.reporting.words import judge
+from fda_flower.reporting.words import describe_classes, judge, support_of
+from fda_flower.strategies.evaluations import read_confusion, read_details
 
 
 @pytest.mark.parametrize(
@@ -180,3 +181,18 @@ def test_the_epochs_of_a_mixture_follow_from_its_labels_also_if_it_reports_no_fo
     records = history(0.5, 0.5, 0.5)
     records[-1]["mixture"] = {"members": {}, "folds": folds}
     assert summarise_run(config, records)["epochs"]["target"] == 4 * (3 + 10)
+
+
+def test_cases_of_several_samples_of_a_patient_are_patients(record):
+    """A test set of 40 samples of 10 patients, of whom one with four samples is ill."""
+    y, patients = np.repeat([0, 1], [36, 4]), np.repeat(np.arange(10), 4)
+    counts = np.array([[36, 0], [3, 1]])
+    known = {"counts": counts, **units_by_class(y, 2, patients)}
+    assert units_by_class(y, 2, None) == units_by_class(y, 2, np.arange(40)) == {}
+    last = record(1, 37 / 40) | {"auroc": 0.8, "test-examples": 40, "test-units": 10}
+    summary = summarise([last | read_details({"confusion": known}, ["well", "ill"])], "auroc")
+    assert summary["classes"]["ill"]["units"] == 1
+    assert support_of(summary) == "1 of 10 patients ill"
+    assert "ill 1" in " ".join(describe_classes(summary))
+    wrong = {**known, "units": np.array([9, 5])}  # more patients than samples
+    assert "units" not in read_confusion(wrong, ["well", "ill"])["confusion"]
