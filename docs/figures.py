@@ -190,11 +190,11 @@ def logits(model: LogisticRegression, x: Vector) -> Vector:
 def mixture() -> Figure:
     """Draw Mixture on 30 labels under a small and a large shift: linear models of the plane."""
     figure, axes = plt.subplots(1, 2, figsize=(7.2, 3.8), layout="constrained")
-    grid = np.stack(np.meshgrid(np.linspace(-4, 4, 200), np.linspace(-4, 4, 200)), axis=-1).reshape(-1, 2)
+    grid = np.stack(np.meshgrid(np.linspace(-4, 4, 80), np.linspace(-4, 4, 80)), axis=-1).reshape(-1, 2)
     x, y = samples(30, 0, seed=5)
     folds = stratified_folds(y, 4, 0)
     for axis, (title, angle) in zip(axes, (("a small shift", 10), ("a large shift", 130)), strict=True):
-        sources = LogisticRegression().fit(*samples(2000, angle, seed=1))
+        sources = LogisticRegression().fit(*samples(800, angle, seed=1))
         own = LogisticRegression(C=100).fit(x, y)
         views = [LogisticRegression(C=100).fit(x[folds != k], y[folds != k]) for k in range(4)]
         held_out = np.zeros((len(x), 2))
@@ -210,11 +210,11 @@ def mixture() -> Figure:
             "the sources' model": (logits(sources, grid)[:, 1], SOURCE, "--"),
             "the target's own model": (logits(own, grid)[:, 1], TARGET, "-."),
         }
-        xs, ys = grid[:, 0].reshape(200, 200), grid[:, 1].reshape(200, 200)
+        xs, ys = grid[:, 0].reshape(80, 80), grid[:, 1].reshape(80, 80)
         for label, (values, color, style) in draw.items():
-            axis.contour(xs, ys, values.reshape(200, 200), [0], colors=color, linestyles=style)
+            axis.contour(xs, ys, values.reshape(80, 80), [0], colors=color, linestyles=style)
             axis.plot([], [], color=color, ls=style, label=label)
-        probability = fitted.predict(outputs)[:, 1].reshape(200, 200)
+        probability = fitted.predict(outputs)[:, 1].reshape(80, 80)
         axis.imshow(
             probability, extent=(-4, 4, -4, 4), origin="lower", cmap="PuOr", alpha=0.35, vmin=0, vmax=1
         )
