@@ -40,7 +40,7 @@ from fda_flower.datasets import DataSpec, load_federation
 
 IMAGES = Path(__file__).resolve().parent / "images"
 TARGET, SOURCE, RESULT, TRUTH = "#0072B2", "#D55E00", "black", "#009E73"
-STYLE: Any = {"font.size": 9, "svg.hashsalt": "fda-flower"} | {
+STYLE: Any = {"font.size": 9, "svg.hashsalt": "fda-flower", "svg.fonttype": "none"} | {
     f"axes.spines.{side}": False for side in ("top", "right", "bottom", "left")
 }
 
