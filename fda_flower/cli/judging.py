@@ -65,11 +65,11 @@ def _by_class(
     from fda_flower.metrics import by_class, confusion, units_by_class
 
     counts = confusion(outputs, y)
-    units = units_by_class(y, len(counts), groups).get("units")
+    units = units_by_class(y, len(counts), groups)
     names = [str(name) for name in about.class_names or range(len(counts))]
     return {
         "confusion": {"classes": names, "counts": counts.tolist()},
-        "classes": by_class(counts, names, units),
+        "classes": by_class(counts, names, units["units"].tolist() if units else None),
     }
 
 
