@@ -10,7 +10,7 @@ from fda_flower.aggregation.columns import LIMBS, Columns, from_words, to_words
 from fda_flower.aggregation.describing import (
     Array,
     Ints,
-    Rows,
+    SiteRows,
     Statistics,
     as_counts,
     as_floats,
@@ -49,7 +49,7 @@ class Counts:
     numbers: Array
 
     @classmethod
-    def of(cls, rows: Rows, own: Statistics, common: Columns) -> Self:
+    def of(cls, rows: SiteRows, own: Statistics, common: Columns) -> Self:
         """Return the counts of rows, in the columns that the site's statistics know."""
         features = rows.values.shape[1]
         bins, by_class = (
@@ -84,7 +84,7 @@ class Counts:
     def from_words(cls, words: NDArray[np.uint64], form: tuple[int, int]) -> Self:
         """Return the counts in words, or in a sum of words; raise a `ValueError` if they are none."""
         features, classes = form
-        if len(words) != count_words(form):
+        if len(words) != size_in_words(form):
             raise ValueError("the totals are of other columns or classes")
         numbers = np.array(from_words(words), np.int64)
         bins, by_class = np.split(numbers, [features * BINS])
@@ -105,7 +105,7 @@ class Counts:
         return cls(own[0], own[1], own[2], np.where(named > 0, value, np.nan))
 
 
-def count_words(form: tuple[int, int]) -> int:
+def size_in_words(form: tuple[int, int]) -> int:
     """Return the number of words of the counts of so many columns and classes."""
     features, classes = form
     return LIMBS * features * (BINS + classes * CLASS_BINS)

@@ -36,7 +36,7 @@ decimals tells how many there are."""
 
 
 @dataclass(frozen=True)
-class Rows:
+class SiteRows:
     """The rows of a site.
 
     Attributes
@@ -136,7 +136,7 @@ class Statistics:
     covariance: Array
 
     @classmethod
-    def of(cls, rows: Rows, cell: int, least: int = FEWEST) -> Self:
+    def of(cls, rows: SiteRows, cell: int, least: int = FEWEST) -> Self:
         """Return the statistics of rows, without columns of which fewer than `least` units have a value."""
         features, units, least = rows.values.shape[1], rows.number_of_units, max(least, FEWEST)
         lacking = np.isnan(rows.values)
@@ -218,7 +218,7 @@ class Statistics:
         return cls(rows, units, cell, by_class, missing, known, *columns, joint, covariance)
 
 
-def _moments(rows: Rows, values: Array, cell: int, least: int) -> tuple[float, float] | None:
+def _moments(rows: SiteRows, values: Array, cell: int, least: int) -> tuple[float, float] | None:
     """Return mean and deviation of a column's observed values; None for too few units."""
     there = ~np.isnan(values)
     if rows.count_units(there) < least:
@@ -246,7 +246,7 @@ def codes_of(values: Array) -> tuple[Array, Ints]:
     return different, codes
 
 
-def _covariance(rows: Rows, means: Array, deviations: Array, columns: Ints) -> Array:
+def _covariance(rows: SiteRows, means: Array, deviations: Array, columns: Ints) -> Array:
     """Return the covariance of each two columns over the rows that have both; the deviations are known."""
     chosen = np.flatnonzero(columns)
     values = rows.values[:, chosen] - means[chosen]
@@ -277,10 +277,10 @@ def as_floats(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
 def pooled(sites: Mapping[str, Statistics]) -> Columns:
     """Return the mean and deviation of each column over the rows of all sites; NaN where none says any."""
     moments = [[*each] for each in zip(*(site.moments() for site in sites.values()), strict=True)]
-    return columns_of([Moments.total(each) for each in moments])
+    return pooled_columns([Moments.total(each) for each in moments])
 
 
-def columns_of(totals: list[Moments]) -> Columns:
+def pooled_columns(totals: list[Moments]) -> Columns:
     """Return the columns of which there are moments, one for each."""
     known = [
         each.columns if each.rows else Columns(np.full(1, np.nan), np.full(1, np.nan)) for each in totals
@@ -312,7 +312,7 @@ class Totals:
     def of(cls, words: NDArray[np.uint64], form: tuple[int, int]) -> Self:
         """Return the totals in words, of a number of columns and classes; raise a `ValueError` if wrong."""
         features, classes = form
-        if len(words) != count_words(form):
+        if len(words) != size_in_words(form):
             raise ValueError("the totals are of other columns or classes")
         rows, units, *rest = from_words(words)
         counts, numbers = rest[: classes + features], rest[classes + features :]
@@ -337,7 +337,7 @@ class Totals:
         if not 0 < self.units <= self.rows or min(each.rows for each in self.moments) < 0:
             raise ValueError("the totals are of no rows")
         known, features = np.array([each.rows > 0 for each in self.moments], np.int64), len(self.moments)
-        columns = columns_of(self.moments)
+        columns = pooled_columns(self.moments)
         return Statistics(
             self.rows,
             self.units,
@@ -352,7 +352,7 @@ class Totals:
         )
 
 
-def count_words(form: tuple[int, int]) -> int:
+def size_in_words(form: tuple[int, int]) -> int:
     """Return the number of words of the totals of so many columns and classes."""
     features, classes = form
     return LIMBS * (2 + classes + 4 * features)

@@ -13,7 +13,7 @@ from fda_flower.aggregation import Columns
 from fda_flower.aggregation.apart import apart
 from fda_flower.aggregation.bins import Counts
 from fda_flower.aggregation.columns import LIMBS
-from fda_flower.aggregation.describing import Rows, Statistics, Totals
+from fda_flower.aggregation.describing import SiteRows, Statistics, Totals
 from fda_flower.aggregation.survival import Outcomes
 from fda_flower.clients.client import DomainClient
 from fda_flower.clients.columns import received_columns
@@ -39,7 +39,7 @@ REST = "the others"
 """How a site's own log calls all others."""
 
 
-def rows_of(domain: Domain, classes: int) -> Rows:
+def rows_at_site(domain: Domain, classes: int) -> SiteRows:
     """Return all rows of a domain, whatever they are for: a table's as they were read, or features."""
     width = domain.train.x.shape[1:]
     parts = [each for each in domain.parts.values() if each.x.shape[1:] == width and len(each)]
@@ -51,7 +51,7 @@ def rows_of(domain: Domain, classes: int) -> Rows:
     units = torch.cat(groups).cpu().numpy() if len(groups) == len(parts) else np.arange(rows)
     values = np.concatenate([_values_of(each) for each in parts])
     labels = np.concatenate([_labels_of(each, classes) for each in parts])
-    return Rows(values, labels, np.unique(units, return_inverse=True)[1], classes, _events_in(parts))
+    return SiteRows(values, labels, np.unique(units, return_inverse=True)[1], classes, _events_in(parts))
 
 
 def _events_in(parts: Sequence[Samples]) -> NDArray[np.float64] | None:
@@ -73,9 +73,9 @@ def _labels_of(samples: Samples, classes: int) -> NDArray[np.int64]:
     return np.where(np.isnan(y), -1, y).astype(np.int64)
 
 
-def statistics_of(client: DomainClient, classes: int) -> tuple[Rows, Statistics]:
+def statistics_of(client: DomainClient, classes: int) -> tuple[SiteRows, Statistics]:
     """Return a site's rows, and what it says of them first."""
-    rows = rows_of(client.as_loaded, classes)
+    rows = rows_at_site(client.as_loaded, classes)
     return rows, Statistics.of(rows, client.min_cell, client.min_samples)
 
 

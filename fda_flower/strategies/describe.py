@@ -105,7 +105,7 @@ class Describe(DomainAdaptationStrategy):
         """Request a site's statistics, or its keys."""
         if self.secure:
             return TrainRequest(round.arrays, round.config, question=self._masked(round, "moments"))
-        return _without_model(round, DescribeRows(classes=len(classes_of(round.nodes))))
+        return _without_model(round, DescribeRows(classes=len(names_of_classes(round.nodes))))
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Compare the sites; the model stays as it is."""
@@ -158,7 +158,7 @@ class Describe(DomainAdaptationStrategy):
             classes=form[1], totals={"moments": words, "counts": counted}, report=self.report
         )
         _, replied = round.exchange(dict.fromkeys(active, _without_model(round, compare)))
-        names = columns_of(nodes)
+        names = names_of_columns(nodes)
         for name, update in replied.items():
             if update.answer.distances is not None:
                 distances = update.answer.distances["distances"].tolist()
@@ -169,12 +169,12 @@ class Describe(DomainAdaptationStrategy):
     def _total(
         self, round: Round, replied: Sources, over: Literal["moments", "counts"], form: tuple[int, int]
     ) -> tuple[Any, Mapping[str, ClientUpdate]]:
-        size = {"moments": describing, "counts": bins}[over].count_words(form)
+        size = {"moments": describing, "counts": bins}[over].size_in_words(form)
         question = self._masked(round, over)
         return SecureSum(round, size, self.min_sources + 1, question=question, limbs=LIMBS).total(replied)
 
     def _masked(self, round: Round, over: Literal["moments", "counts"]) -> MaskStatistics:
-        return MaskStatistics(stage=KEYS, over=over, classes=len(classes_of(round.nodes)))
+        return MaskStatistics(stage=KEYS, over=over, classes=len(names_of_classes(round.nodes)))
 
     def _alike(
         self,
@@ -183,9 +183,9 @@ class Describe(DomainAdaptationStrategy):
         nodes: Collection[Node],
         classes: Sequence[str] = (),
     ) -> Alike:
-        names = columns_of(nodes) if has_tables(nodes) else []
+        names = names_of_columns(nodes) if has_tables(nodes) else []
         several = any(node.task in SEVERAL for node in nodes)
-        return Alike(said, common, names, classes or classes_of(nodes), self.target, several)
+        return Alike(said, common, names, classes or names_of_classes(nodes), self.target, several)
 
     def conclusion(self, record: Record) -> list[str]:
         """Return what the output says of itself, and how help is measured."""
@@ -218,7 +218,7 @@ def _read(round: Round, replies: Sources, read: Callable[[Any], Read]) -> dict[s
 def form_of(nodes: Collection[Node], model: Layers) -> tuple[int, int]:
     """Return the numbers of columns, or of a network's features, and of classes; all nodes share them."""
     columns = count_columns(nodes) if has_tables(nodes) else sum(widths_of(model))
-    return columns, len(classes_of(nodes))
+    return columns, len(names_of_classes(nodes))
 
 
 def has_tables(nodes: Collection[Node]) -> bool:
@@ -226,14 +226,14 @@ def has_tables(nodes: Collection[Node]) -> bool:
     return all(node.has_table for node in nodes)
 
 
-def columns_of(nodes: Iterable[Node]) -> list[str]:
+def names_of_columns(nodes: Iterable[Node]) -> list[str]:
     """Return the names of the columns, or their numbers."""
     first = next(iter(nodes))
     names = first.info.get(protocol.FEATURES) or ()
     return [str(name) for name in names] or [f"column {j + 1}" for j in range(count_columns([first]))]
 
 
-def classes_of(nodes: Iterable[Node]) -> list[str]:
+def names_of_classes(nodes: Iterable[Node]) -> list[str]:
     """Return the names of the classes or labels, or their numbers; none of another task."""
     first = next(iter(nodes))
     if first.task == "regression":

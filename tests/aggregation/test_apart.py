@@ -6,7 +6,7 @@ from scipy.linalg import sqrtm
 
 from fda_flower.aggregation.apart import apart, chance, frechet
 from fda_flower.aggregation.bins import Counts
-from fda_flower.aggregation.describing import Rows, Statistics, pooled
+from fda_flower.aggregation.describing import SiteRows, Statistics, pooled
 
 
 def between(one, two, labels=None, cell=5):
@@ -14,7 +14,7 @@ def between(one, two, labels=None, cell=5):
     rows = []
     for values, y in zip((one, two), labels or (None, None), strict=True):
         own = np.full(len(values), -1) if y is None else np.array(y)
-        rows.append(Rows(np.asarray(values, float), own, np.arange(len(values)), 0 if y is None else 2))
+        rows.append(SiteRows(np.asarray(values, float), own, np.arange(len(values)), 0 if y is None else 2))
     said = [Statistics.of(each, cell) for each in rows]
     common = pooled({"one": said[0], "two": said[1]})
     one, two = ((own, Counts.of(each, own, common)) for own, each in zip(said, rows, strict=True))

@@ -6,7 +6,7 @@ import pytest
 
 from fda_flower.aggregation.bins import BINS, Counts, edges, quantile
 from fda_flower.aggregation.columns import LIMBS, Columns
-from fda_flower.aggregation.describing import Rows, Statistics, Totals, columns_of, pooled
+from fda_flower.aggregation.describing import SiteRows, Statistics, Totals, pooled, pooled_columns
 from fda_flower.wire import secure_sums as wire
 
 FORM = (4, 2)
@@ -19,14 +19,14 @@ def site(seed, rows, units=None, missing=0.1):
     values = np.column_stack([*columns, draw.random(rows) < 0.02]).astype(float)
     values[draw.random(rows) < missing, 0] = np.nan
     own = np.arange(rows) if units is None else draw.permutation(np.arange(rows) % units)
-    return Rows(values, draw.integers(0, 2, rows), own, 2)
+    return SiteRows(values, draw.integers(0, 2, rows), own, 2)
 
 
 def of_columns(*columns, units=None, labels=None):
     values = np.column_stack(columns).astype(float)
     own = np.arange(len(values)) if units is None else np.array(units)
     labels = np.full(len(values), -1) if labels is None else np.array(labels)
-    return Rows(values, labels, own, int(labels.max()) + 1)
+    return SiteRows(values, labels, own, int(labels.max()) + 1)
 
 
 def own_columns(own):
@@ -48,7 +48,7 @@ def test_means_and_deviations_are_the_pooled_tables(cell, exact, masked):
     table = pd.DataFrame(np.concatenate([each.values for each in rows.values()]))
     common = pooled(said)
     if masked:
-        common = columns_of(Totals.of(added([each.to_words() for each in said.values()]), FORM).moments)
+        common = pooled_columns(Totals.of(added([each.to_words() for each in said.values()]), FORM).moments)
     np.testing.assert_allclose(common.means[exact], table.mean()[exact], rtol=1e-9)
     np.testing.assert_allclose(common.deviations[exact], table.std(ddof=0)[exact], rtol=1e-9)
     again = pooled(dict(reversed(said.items())))

@@ -13,7 +13,7 @@ from fda_flower import RunConfig, run
 from fda_flower.aggregation.apart import shares_of
 from fda_flower.aggregation.describing import Statistics
 from fda_flower.client_app import make_client_app
-from fda_flower.clients.describe import rows_of
+from fda_flower.clients.describe import rows_at_site
 from fda_flower.datasets import load_federation
 from fda_flower.errors import ConfigError
 from fda_flower.experiments.pages import single_page, write_card
@@ -171,7 +171,7 @@ def test_several_labels_have_a_share_each(tables):
         table.to_csv(folder / f"{name}.csv", index=False)
     options = {"missing": "mean", "group": "patient", "task": "multilabel", "label": "first,second"}
     config = RunConfig(**settings_of(folder, dataset_options=options))
-    own = Statistics.of(rows_of(load_federation(config.data).domains["east"], 2), 5)
+    own = Statistics.of(rows_at_site(load_federation(config.data).domains["east"], 2), 5)
     assert own.classes.tolist() == [20, 30]
     assert shares_of(own, several=True).tolist() == [20 / 60, 30 / 60]
 
