@@ -118,6 +118,7 @@ class Ridge(OnFeatures):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._needs_unlabelled, self.unlabelled = bool(self.unlabelled), self.unlabelled is not False
         roles = self.trains if self.has_target else {"source", "target"}
         asks = protocol.MASKED_SUMS if self.secure else protocol.OPEN_SUMS
         self.nodes.asks = dict.fromkeys(sorted(roles), asks)
@@ -154,9 +155,12 @@ class Ridge(OnFeatures):
             why = "but the labels are no classes, as logistic heads have"
             raise invalid("paths", self.paths, "leave it out", why)
         others = [task for node in nodes if (task := node.task) != "classes"]
-        if self.unlabelled and others:
+        if self._needs_unlabelled and others:
             why = f"but the task is {others[0]}, and only classes have a fit to samples without labels"
             raise invalid("unlabelled", "true", "leave it out", why)
+        if self._needs_unlabelled and self.heads([node for node in nodes if node.is_target]) == "logistic":
+            why = "but logistic heads have no fit to samples without labels"
+            raise invalid("unlabelled", "true", "leave it out, or give paths=both", why)
         sources = sum(not node.is_target for node in nodes)
         if self.secure and not FEWEST <= sources <= MOST:
             why = f"but {sources} sources are connected, and masked sums need {FEWEST} to {MOST}"
@@ -244,7 +248,7 @@ class Ridge(OnFeatures):
         """Return the question to the target; drop sources whose sums are unusable."""
         sums = self.sums(round, sources)
         paths, start = sums.start(self.heads([target]), scaled=target.task in NUMBERS)
-        rest = self.unlabelled is not False and paths != "logistic"
+        rest = bool(self.unlabelled) and paths != "logistic"
         return FitHead(paths=paths, start=start, unlabelled=rest, metric=metric_of(self.metric, round.record))
 
     def _note(self, round: Round, paths: Heads, answer: HeadFitted) -> None:

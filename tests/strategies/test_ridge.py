@@ -19,6 +19,7 @@ from fda_flower.errors import ConfigError, RunError, unknown
 from fda_flower.metrics import METRICS
 from fda_flower.records.folder import RunFolder
 from fda_flower.strategies import Ridge, RidgeEverySite
+from fda_flower.strategies.nodes import Node
 from fda_flower.wire.asked.ridge import FitHead, FitSiteHead, HeadFitted, SiteFitted, Summed, SumRows
 from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.secure_sums import encode
@@ -584,3 +585,11 @@ def test_a_run_of_all_sites_ends_with_what_the_others_bring():
     assert "+25.0 points" in line
     assert "above 0 at 4 of 4 sites" in line
     assert RidgeEverySite().conclusion({"held": "no site"}) == []
+
+
+def test_a_fit_to_samples_without_labels_is_the_default_and_is_refused_where_there_is_none():
+    assert Ridge().unlabelled is Ridge(unlabelled=True).unlabelled is True, "earlier folders resume"
+    target = Node(1, "t", True)
+    Ridge(paths="logistic").validate_nodes([target])
+    with pytest.raises(ConfigError, check=names("unlabelled", "true", remedy="paths=both")):
+        Ridge(paths="logistic", unlabelled=True).validate_nodes([target])
