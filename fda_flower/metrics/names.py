@@ -180,7 +180,12 @@ EFFECTIVE = "test-effective"
 """In these cases the `share_size` for the accuracy, which has no interval without it."""
 
 
-LOW, HIGH = "-low", "-high"
+LOW = "-low"
+"""What the name of a metric's interval's low end ends with in a reply."""
+
+HIGH = "-high"
+"""What the name of its high end ends with."""
+
 LIMITS = {f"{name}{end}": name for name in METRICS for end in (LOW, HIGH)}
 """The ends of the metrics' intervals, by their names in a reply. A share has none there: its interval follows
 from the number of samples."""
