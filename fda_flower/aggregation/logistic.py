@@ -83,6 +83,10 @@ class LogisticFit:
         the heads of the target alone.
     held_out, held_out_alone : array
         Log-probabilities of each row by both averages, of heads that have not seen its unit, ``(n, C)``.
+    ranked, ranked_alone : array
+        The same less each head's mean over all rows: heads without one part of the units have another level
+        than heads without another, so that rows rank worse among all parts than by any one head; see
+        `fda_flower.aggregation.ridge.RidgeFit.levels`.
     shares : array
         ``w_h``, of sum 1: a row for each kind, in the order of `LOGISTIC_HEADS`.
     """
@@ -91,6 +95,8 @@ class LogisticFit:
     alone: list[Array]
     held_out: Array
     held_out_alone: Array
+    ranked: Array
+    ranked_alone: Array
     shares: Array
 
     @property
@@ -171,35 +177,46 @@ def fit_logistic(
         )
     folds = stratified_folds(labels, FOLDS, seed, groups)
     fits = [_fit_kind(kind, labels, units.shares, folds) for kind in kinds]
-    held_out = np.concatenate([each for _, each in fits])
+    held_out, levels = (np.concatenate(each) for each in zip(*(parts for _, *parts in fits), strict=True))
     chosen = np.stack([units.means(each) for each in held_out[:, np.arange(len(labels)), labels]])
     alone = np.tile([scale == 0 for scale, _ in LOGISTIC_HEADS], len(kinds))
     both = np.log(np.where(alone, (~alone).sum() / alone.sum(), 1.0)), np.where(alone, 0.0, -np.inf)
     averages = [_weighed(chosen, beforehand) for beforehand in both]
-    rows = [np.einsum("hn,hnc->nc", without[:, units.numbers], held_out) for _, without in averages]
+    rows, ranked = (
+        [np.einsum("hn,hnc->nc", without[:, units.numbers], each) for _, without in averages]
+        for each in (held_out, held_out - levels)
+    )
     shares, own = (weights.reshape(len(kinds), -1) for weights, _ in averages)
     return LogisticFit(
-        heads=[np.tensordot(each, heads, 1) for each, (heads, _) in zip(shares, fits, strict=True)],
-        alone=[np.tensordot(each, heads, 1) for each, (heads, _) in zip(own, fits, strict=True)],
+        heads=[np.tensordot(each, heads, 1) for each, (heads, *_) in zip(shares, fits, strict=True)],
+        alone=[np.tensordot(each, heads, 1) for each, (heads, *_) in zip(own, fits, strict=True)],
         held_out=log_softmax(rows[0]),
         held_out_alone=log_softmax(rows[1]),
+        ranked=ranked[0],
+        ranked_alone=ranked[1],
         shares=shares,
     )
 
 
 def _fit_kind(
     kind: Kind, labels: NDArray[np.integer], shares: Array, folds: NDArray[np.int64]
-) -> tuple[Array, Array]:
-    """Return the heads of a kind, shape ``(H, d, C)``, and each row's log-probabilities without its part."""
+) -> tuple[Array, Array, Array]:
+    """Return the heads of a kind, ``(H, d, C)``, what they say of rows that are left out, and its levels.
+
+    The second are each row's log-probabilities by heads without its part, the third these heads' means over
+    all rows, both of shape ``(H, n, C)``.
+    """
     scales, strengths = (np.array(each) for each in zip(*LOGISTIC_HEADS, strict=True))
     outputs = kind.rows @ kind.solution
     newton = _Newton.of(kind.rows, scales[:, None] * outputs[:, None], labels, strengths, shares)
     held_out = np.empty((len(scales), *outputs.shape))
+    levels = np.empty_like(held_out)
     for fold in np.unique(folds):
         left = folds == fold
         part = newton.of_rows(~left)
-        held_out[:, left] = log_softmax(newton.logits(part.minimum())[left]).swapaxes(0, 1)
-    return scales[:, None, None] * kind.solution + newton.coefficients(), held_out
+        of_all = log_softmax(newton.logits(part.minimum())).swapaxes(0, 1)
+        held_out[:, left], levels[:, left] = of_all[:, left], of_all.mean(axis=1, keepdims=True)
+    return scales[:, None, None] * kind.solution + newton.coefficients(), held_out, levels
 
 
 def _weighed(chosen: Array, beforehand: Array) -> tuple[Array, Array]:

@@ -205,7 +205,7 @@ def fit_from(own: Labelled, starts: Sequence[Layers], paths: Heads, metric: str 
 
 
 RANKS = ("auroc", "auprc")
-"""Metrics that compare the outputs of heads for several rows, each of which has left out another row."""
+"""Metrics that compare outputs of rows, each by a head without it: the heads' levels are taken out."""
 
 
 def _held_out(own: Labelled, metric: str, **outputs: Array) -> dict[str, Any]:
@@ -246,7 +246,8 @@ def _logistic(own: Labelled, starts: Sequence[Layers], metric: str) -> TargetHea
     kinds, labels = _kinds_of(own, starts), own.labels
     fit = fit_logistic(kinds, labels, own.groups)
     sources = np.sum([kind.rows @ kind.solution for kind in kinds], axis=0)
-    outputs = {"held_out": fit.held_out, "held_out_target": fit.held_out_alone, "held_out_sources": sources}
+    left_out = (fit.ranked, fit.ranked_alone) if metric in RANKS else (fit.held_out, fit.held_out_alone)
+    outputs = {"held_out": left_out[0], "held_out_target": left_out[1], "held_out_sources": sources}
     numbers: dict[str, Any] = {
         **_held_out(own, metric, **outputs),
         **_half(own, metric, kinds, "logistic", np.zeros(1), np.ones(1)),
@@ -272,16 +273,15 @@ def _squared(own: Labelled, starts: Sequence[Layers], paths: Paths, metric: str)
     alone, sources = (fit_kinds(kinds, targets, classes, side, *patients) for side in ("target", "sources"))
     several = own.task == "multilabel"
     fits = {"held_out": fit, "held_out_target": alone, "held_out_sources": sources}
-    outputs = {
-        name: (each.ranked(kinds, units) if several and metric in RANKS else each.held_out) * deviation + mean
-        for name, each in fits.items()
-    }
+    outputs = {name: each.held_out * deviation + mean for name, each in fits.items()}
+    ranks = metric in RANKS and fit.unlabelled is None
+    judged = {name: each.ranked(kinds, units) for name, each in fits.items()} if ranks else outputs
     factors = {
         name: 1.0 if regression else fit_temperature(each.held_out, labels, each.usual, units)
         for name, each in fits.items()
     }
     logits = factor_for(several)
-    calibrated = {name: logits * factors[name] * values for name, values in outputs.items()}
+    calibrated = {name: logits * factors[name] * values for name, values in judged.items()}
     numbers = _held_out(own, metric, **calibrated) | _half(own, metric, kinds, paths, mean, deviation)
     numbers |= {"temperature": 1.0, **_numbers(fit)}
     temperatures = None
@@ -296,7 +296,8 @@ def _squared(own: Labelled, starts: Sequence[Layers], paths: Paths, metric: str)
     heads = [scale * joined_head(each.heads, own.widths) for each in (fit, alone)]
     for head in heads:
         head[-1] += mean
-    held_out = {"alone": outputs["held_out_target"], "together": outputs["held_out"]}
+    known = judged if several else outputs  # of classes they are probabilities, from which sets follow
+    held_out = {"alone": known["held_out_target"], "together": known["held_out"]}
     return TargetHead(heads[0], numbers, heads[1], held_out, temperatures)
 
 

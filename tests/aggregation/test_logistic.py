@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from fda_flower.aggregation import Kind, fit_logistic, names_of_heads, prior_outputs
+from fda_flower.aggregation import Kind, Sums, fit_logistic, names_of_heads, prior_outputs, to_targets
 from fda_flower.aggregation.logistic import CONSTANT, LOGISTIC_HEADS, STRENGTHS, minimised
 from fda_flower.aggregation.mixture import log_softmax, stratified_folds
+from fda_flower.metrics import measure
 
 
 def table(rows: int, columns: int, classes: int, seed: int = 0):
@@ -171,3 +172,24 @@ def test_one_unit_cannot_be_left_out():
     x, solution, _ = table(3, 2, 2)
     with pytest.raises(ValueError, match="3 labelled rows of 1 unit, leaving one out needs 2"):
         fit_logistic([Kind(x, solution)], np.array([0, 1, 0]), np.zeros(3, int))
+
+
+def test_left_out_rows_rank_as_new_ones_do_once_levels_are_taken_out():
+    """Some 6 of 100 labels are of the rarer class; as they are, left-out outputs rank worse than new ones."""
+    rng, width = np.random.default_rng(0), 4
+
+    def draw(count):
+        x = rng.standard_normal((count, width))
+        p = 1 / (1 + np.exp(-(x @ np.full(width, 0.5) - 3)))
+        return np.hstack([x / 2, np.ones((count, 1))]), (rng.random(count) < p).astype(int)
+
+    found, (sources, others) = [], draw(1000)
+    solution = Sums.of(sources, to_targets(others, 2)).solution()
+    for _ in range(12):
+        (x, labels), (new, truth) = draw(100), draw(2000)
+        fit = fit_logistic([Kind(x, solution)], labels)
+        pairs = ((fit.held_out, labels), (fit.ranked, labels), (new @ fit.heads[0], truth))
+        found.append([measure(outputs, y)["auroc"] for outputs, y in pairs])
+    as_they_are, ranked, true = np.mean(found, axis=0)
+    assert as_they_are < true - 0.02
+    assert abs(ranked - true) < (true - as_they_are) / 2
