@@ -197,8 +197,8 @@ def _codes(one: Said, two: Said, common: Columns) -> frozenset[int]:
 
 def shares_of(site: Statistics, several: bool) -> Array:
     """Return the share of each class, or of each of several labels among the units."""
-    whole = site.units if several else site.classes.sum()
-    return site.classes / max(int(whole), 1)
+    total = site.units if several else site.classes.sum()
+    return site.classes / max(int(total), 1)
 
 
 def _label_shift(s: Statistics, t: Statistics, several: bool) -> tuple[float | None, int | None]:

@@ -97,7 +97,7 @@ class Counts:
 
     @classmethod
     def from_arrays(cls, counts: Layers, numbers: Layers, form: tuple[int, int]) -> Self:
-        """Return the counts in a message, of so many columns and classes; raise a `ValueError` if wrong."""
+        """Return the counts in a message, of this `form`; raise a `ValueError` if they have another."""
         features, classes = form
         shapes = {"bins": (features, BINS), "by-class": (classes, features, CLASS_BINS), "most": (features,)}
         own = as_counts(received(counts, shapes, "its counts"))
@@ -106,7 +106,7 @@ class Counts:
 
 
 def size_in_words(form: tuple[int, int]) -> int:
-    """Return the number of words of the counts of so many columns and classes."""
+    """Return the number of words of the counts, given the numbers of columns and classes."""
     features, classes = form
     return LIMBS * features * (BINS + classes * CLASS_BINS)
 

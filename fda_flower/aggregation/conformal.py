@@ -220,12 +220,12 @@ class Calibration:
             raise ValueError("its held-out scores have other classes")
         if not {"sizes", "of-class", "ends"} & arrays.keys():
             return cls(scores, classes)
-        found = cls(scores, classes, arrays["sizes"], arrays["of-class"])
-        found._check_sizes()
+        known = cls(scores, classes, arrays["sizes"], arrays["of-class"])
+        known._check_sizes()
         if "ends" in arrays:
-            found = replace(found, ends=arrays["ends"])
-            found._check_ends()
-        return found
+            known = replace(known, ends=arrays["ends"])
+            known._check_ends()
+        return known
 
     def _check_sizes(self) -> None:
         """Raise a `ValueError` if no units have these sizes."""

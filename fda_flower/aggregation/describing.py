@@ -137,7 +137,7 @@ class Statistics:
 
     @classmethod
     def of(cls, rows: SiteRows, cell: int, least: int = FEWEST) -> Self:
-        """Return the statistics of rows, without columns of which fewer than `least` units have a value."""
+        """Return the statistics of rows, without columns in which fewer than `least` units have a value."""
         features, units, least = rows.values.shape[1], rows.number_of_units, max(least, FEWEST)
         lacking = np.isnan(rows.values)
         missing = np.array([rows.count_units(each) for each in lacking.T], np.int64)
@@ -203,8 +203,8 @@ class Statistics:
         known, joint = (np.equal(each, 1).astype(np.int64) for each in marks)
         size = int(joint.sum())
         (upper,) = received(moments, {"covariance": (size * (size + 1) // 2,)}, what)
-        whole = {"classes": (classes,), "missing": (features,)}
-        numbers = as_counts(received(counts, whole, "its counts"))
+        shapes = {"classes": (classes,), "missing": (features,)}
+        numbers = as_counts(received(counts, shapes, "its counts"))
         if not 0 < units <= rows or cell < 1 or deviations.min(initial=0.0) < 0:
             raise ValueError(f"{what} are of no rows")
         largest = [np.abs(each).max(initial=0.0) for each in (means, deviations)]
@@ -281,7 +281,7 @@ def pooled(sites: Mapping[str, Statistics]) -> Columns:
 
 
 def pooled_columns(totals: list[Moments]) -> Columns:
-    """Return the columns of which there are moments, one for each."""
+    """Return the mean and deviation of each column, from its moments."""
     known = [
         each.columns if each.rows else Columns(np.full(1, np.nan), np.full(1, np.nan)) for each in totals
     ]
@@ -353,6 +353,6 @@ class Totals:
 
 
 def size_in_words(form: tuple[int, int]) -> int:
-    """Return the number of words of the totals of so many columns and classes."""
+    """Return the number of words of the totals, given the numbers of columns and classes."""
     features, classes = form
     return LIMBS * (2 + classes + 4 * features)

@@ -160,7 +160,7 @@ class RidgeFit:
         """Return the change of the mean output for `rows` without the unit of each labelled one, ``(n, C)``.
 
         Without a sample that has a label a head's outputs are lower, without one that has it not they are
-        higher. So outputs of heads that each lack another unit rank worse than those of any one of them,
+        higher. So outputs of heads that each lack another unit rank worse than the outputs of any one,
         unless their levels are taken out (Airola et al., An experimental comparison of cross-validation
         techniques for estimating the area under the ROC curve, Computational Statistics & Data Analysis 55,
         2011).

@@ -28,7 +28,7 @@ from fda_flower.aggregation.conformal import Calibration, exact
 from fda_flower.aggregation.units import Units
 
 ROUNDING = 1e-6
-"""The share of a threshold by which a probability may be below it: networks compute with float32."""
+"""How far a probability may be below a threshold, as a share of it: networks compute with float32."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class Promise:
     @property
     def needed(self) -> int:
         """The smallest number of positives that can promise it."""
-        asked = exact(self.sensitivity)
+        share = exact(self.sensitivity)
         if self._risk is None:
-            return math.ceil(asked / (1 - asked))
+            return math.ceil(share / (1 - share))
         # Less a rounding error, where a power of s is δ.
-        return math.ceil(math.log(self._risk) / math.log(asked) * (1 - 1e-12))
+        return math.ceil(math.log(self._risk) / math.log(share) * (1 - 1e-12))
 
     def most(self, positives: int) -> int:
         """Return the whole percent of the largest sensitivity that ``m`` positives can promise, or 0."""
@@ -167,7 +167,7 @@ def flagged_units(
 
 
 def net_benefit(flagged: NDArray[np.bool_], positive: NDArray[np.bool_], at: float) -> tuple[float, float]:
-    """Return the net benefit of the flags, and of flagging all; that of flagging none is 0.
+    """Return the net benefit of the flags, and of flagging all; flagging none has 0.
 
     It is ``TP/n − FP/n · t/(1 − t)`` at the probability ``t``, `at`, from which one would treat: the number
     of false alarms that one is ready to take for a case is ``(1 − t)/t``. Both arrays have shape ``(n,)``

@@ -109,7 +109,7 @@ class CentredRows(Sums):
 
 @dataclass(frozen=True)
 class Level:
-    """What the sources know beside slopes: their mean row and labels, and the labels' deviation within sites.
+    """What the sources know besides slopes: their mean row and labels, and the labels' deviation in sites.
 
     Attributes
     ----------

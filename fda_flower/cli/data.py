@@ -261,7 +261,7 @@ def show_domains(
 ) -> None:
     """Print each domain's samples, classes and missing values: in one table if it fits the terminal.
 
-    `what` is a class, or a label of which samples have several.
+    `what` is a class, or one of several labels of a sample.
     """
     from fda_flower.reporting import Table
 

@@ -62,7 +62,7 @@ def read_flags(
 
 
 def _number(text: str) -> Any:
-    """Return a text as a number, or as it is."""
+    """Return a text as a number, or else the text."""
     try:
         return float(text)
     except ValueError:
@@ -111,13 +111,13 @@ def describe_reached(name: str, reached: Mapping[str, Any]) -> str:
         ("sensitivity", ill, of_class(ill["positives"], name)),
         ("specificity", others, f"{others['others']:,} others"),
     )
-    shown = (
+    shares = (
         f"no {of.partition(' ')[2]}"
         if each["value"] is None
         else f"{what} {each['value']:.1%} (95% interval {each['low']:.1%} to {each['high']:.1%}) of {of}"
         for what, each, of in parts
     )
-    return f"Reached: {'; '.join(shown)}"
+    return f"Reached: {'; '.join(shares)}"
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Judged:
     def say(
         self, outputs: "NDArray[Any]", y: "NDArray[Any]", groups: "NDArray[Any] | None"
     ) -> dict[str, Any]:
-        """Say what is reached on a test set, of which the units may be known, and return it as entries."""
+        """Say what is reached on a test set, whose units may be known, and return it as entries."""
         from fda_flower.prediction.flags import benefit
         from fda_flower.prediction.model import probabilities
 
@@ -162,6 +162,6 @@ class Judged:
         if self.at is not None:
             worth = benefit(probabilities(outputs), y, self.positive, self.at, groups)
             result["net-benefit"] = worth
-            shown = f"{worth['model']:.4f} for the model, {worth['all']:.4f} for treating all, 0 for none"
-            out.text(f"Net benefit at {100 * self.at:g}%: {shown}")
+            values = f"{worth['model']:.4f} for the model, {worth['all']:.4f} for treating all, 0 for none"
+            out.text(f"Net benefit at {100 * self.at:g}%: {values}")
         return result

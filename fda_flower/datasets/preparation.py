@@ -323,7 +323,7 @@ class TablePreparation(Preparation):
         return torch.cat([self._standardised(raw), tokens], dim=1) if self.columns else tokens.clone()
 
     def values(self, raw: Mapping[str, Column]) -> Tensor | None:
-        """Return the features of rows without the text's as they are read, NaN for a missing value.
+        """Return the features of rows without the text's, as read, NaN for a missing value.
 
         None without columns.
         """

@@ -85,7 +85,7 @@ def hold_out(
 
     labels = samples.y.cpu().numpy()
     labels = strata(labels) if samples.task == "multilabel" else labels
-    if samples.outcomes is not None:  # the events, of which each part gets its share
+    if samples.outcomes is not None:  # each part gets its share of the events
         labels = samples.outcomes.events.astype(np.int64)
     needed = what.folds or 2
     if samples.groups is not None and samples.units < needed:

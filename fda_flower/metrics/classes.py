@@ -21,7 +21,7 @@ def of_most_frequent(counts: "NDArray[Any]") -> dict[str, float]:
     """Return the metrics of the model that always predicts the most frequent class of the test set.
 
     It is the best model that ignores its input. Its ``ece`` and loss depend on its confidence, and are left
-    out; ``auprc`` and ``brier`` are those of the classes' shares. `counts` is any model's `confusion` matrix
+    out; ``auprc`` and ``brier`` follow from the classes' shares. `counts` is any model's `confusion` matrix
     on a test set that is not empty.
 
     Examples

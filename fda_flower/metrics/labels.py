@@ -1,4 +1,4 @@
-"""Metrics of several labels, each of which a sample has or has not.
+"""Metrics of several labels: a sample has or lacks each.
 
 NumPy is imported only to compute a metric.
 """

@@ -195,8 +195,8 @@ def number_intervals(
     if not np.isfinite(outputs).all():
         return {}
     errors, rest = y - outputs, y - y.mean(axis=0)
-    each = np.square(errors).sum(axis=1), np.square(rest).sum(axis=1), np.abs(errors).mean(axis=1)
-    squares, spread, absolute, sums, sizes = unit_sums(units, *each, rest, np.ones(len(y)))
+    values = np.square(errors).sum(axis=1), np.square(rest).sum(axis=1), np.abs(errors).mean(axis=1)
+    squares, spread, absolute, sums, sizes = unit_sums(units, *values, rest, np.ones(len(y)))
     if len(sizes) < FEWEST_UNITS or not (squares.any() and spread.any()):
         return {}
 
@@ -215,7 +215,7 @@ def ratio_interval(
     lower: "Callable[[Callable[[NDArray[Any]], NDArray[Any]]], NDArray[Any]]",
     weights: "NDArray[np.float64]",
 ) -> Ends:
-    """Return the interval of ``Σ_g u_g / L`` over units, of which each is left out in turn.
+    """Return the interval of ``Σ_g u_g / L`` over units, leaving each out in turn.
 
     It is symmetric for the logarithm, ``± t √V`` with Student's quantile and the jackknife's variance. The
     high end is with the unit of the largest ``u_g`` once more, the low end with that of the largest weight,

@@ -32,7 +32,7 @@ def measure(outputs: "NDArray[Any]", y: Any, task: Task = "classes", mask: bool 
     metrics are ``accuracy``; ``balanced-accuracy``, the mean recall; ``macro-f1``, the mean F1; ``auroc``,
     the mean area under the ROC curves of one class against the rest; ``auprc``, the mean `average_precision`;
     ``brier``, the mean of `brier_losses`; ``ece``, see `calibration_error`. Means are over the classes with
-    samples; with fewer than two there is no ``auroc``. If an output is not finite, those of probabilities,
+    samples; with fewer than two there is no ``auroc``. If an output is not finite, metrics of probabilities,
     from ``auroc`` on, are missing.
 
     In a regression, both are numbers, ``(n, outputs)``; `y` may be ``(n,)``. The metrics are ``r2``,

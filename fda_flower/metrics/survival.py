@@ -235,7 +235,7 @@ def intervals_of_survival(
 
     if not np.isfinite(outputs).all():
         return {}
-    risk, last, found = risk_of(curves_of(outputs)), outcomes.horizons[-1], dict[str, tuple[float, float]]()
+    risk, last, limits = risk_of(curves_of(outputs)), outcomes.horizons[-1], dict[str, tuple[float, float]]()
     for name, until, weighed in (("c-index", last, True), ("harrell", None, False)):
         value = concordance(risk, outcomes.times, outcomes.events, until, weighed)
         counted = outcomes.events & (outcomes.times < (np.inf if until is None else until))
@@ -245,8 +245,8 @@ def intervals_of_survival(
         middle = np.log(value / (1 - value))
         half = quantile(int(counted.sum()) - 1) * spread / (value * (1 - value))
         low, high = (float(1 / (1 + np.exp(-end))) for end in (middle - half, middle + half))
-        found[name] = low, high
-    return found
+        limits[name] = low, high
+    return limits
 
 
 def gain_of_c(

@@ -96,21 +96,21 @@ def find_flags(
     Raise a `ConfigError` if the model has no held-out scores, or too few of the class.
     """
     promise, number = _read_promise(sensitivity, confidence), find_positive(model, positive)
-    asked: dict[str, Any] = {"thing": "sensitivity", "value": sensitivity}
+    option: dict[str, Any] = {"thing": "sensitivity", "value": sensitivity}
     if model.calibration is None:
         what = "the model has no scores of held-out labels, from which its threshold would follow"
         remedy = "take the target's model of a run of ridge or mixture by this version, without noise"
-        raise ConfigError(what, **asked, remedy=remedy)
+        raise ConfigError(what, **option, remedy=remedy)
     if not model.calibration.tells_units:
         what = (
             "the model is of an earlier version, which did not keep the scores of patients with several rows"
         )
-        raise ConfigError(what, **asked, remedy="run again")
+        raise ConfigError(what, **option, remedy="run again")
     count, name = model.calibration.units_of(number), str(model.classes_[number])
     if not promise.rank(count):
         most = f"{count} can promise at most {promise.most(count)}%"
         what = f"{of_class(count, name)} cannot promise a sensitivity of {describe(promise)}"
-        raise ConfigError(what, **asked, remedy=f"it needs {promise.needed}; {most}")
+        raise ConfigError(what, **option, remedy=f"it needs {promise.needed}; {most}")
     return Flags(number, name, promise, flagging(model.calibration, number, promise))
 
 

@@ -13,7 +13,7 @@ from fda_flower.metrics import measure_intervals, measure_sets
 Array = NDArray[Any]
 
 UNPROMISED: Mapping[str, str] = {
-    "mask": "the model predicts the pixels of a mask, of which no share is promised",
+    "mask": "the model predicts the pixels of a mask, and no share of pixels can be promised",
     "multilabel": "the model predicts several labels, of each its probability, and no sets of classes",
     "survival": "the label of a patient last seen alive is not known, so no share of labels can be promised",
 }

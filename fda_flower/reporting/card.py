@@ -295,9 +295,9 @@ def figures_of(evaluation: Mapping[str, Any], history: Sequence[Record], task: T
         between = " to ".join(map(metric.show, ends)) if ends else ""
         against = f"{floor} ({metric.baseline})" if floor else ""
         rows.append([full_title(name, task), metric.show(value), between, against])
-    kept = [0, 1, *(column for column in (2, 3) if any(row[column] for row in rows))]
+    columns = [0, 1, *(column for column in (2, 3) if any(row[column] for row in rows))]
     header = ["figure, last round", "value", f"{CONFIDENCE:.0%} interval", "baseline"]
-    table = Table([header[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    table = Table([header[i] for i in columns], [[row[i] for i in columns] for row in rows])
     return [table, *([escaped(few)] if (few := say_few(evaluation)) else [])]
 
 

@@ -242,8 +242,8 @@ def caption(results: Results) -> str:
     text = f"{results.value_label}: mean (std) over seeds."
     tests = max((Sampling.of(run.history) for run in results.all_runs), key=attrgetter("samples"))
     size = describe_interval(top(_by_key(results)["last5"], METRICS[name]), tests, name)
-    shown = any(judged.mark(judged.metric("", "")) for _, judged, *_ in _scores_of(results))
-    few = f"{describe_few(results.few)}." if shown else ""
+    marked = any(judged.mark(judged.metric("", "")) for _, judged, *_ in _scores_of(results))
+    few = f"{describe_few(results.few)}." if marked else ""
     best = size and f"{'The best last5: ' if '±' in size else ''}{size}{_ends_of_best(results)}."
     return " ".join(filter(None, (text, best, few)))
 

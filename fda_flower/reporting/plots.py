@@ -93,9 +93,9 @@ def _draw_scores(part: SubFigure, results: Results, rows: Sequence[str]) -> None
         add_legend(part, [], more=draw_baseline(axis, line, upright=True))
     else:
         ratios = [2, 1][: len(rows)]
-        axis, *beside = part.subplots(1, len(ratios), width_ratios=ratios, squeeze=False)[0]
-        axis.set(xlabel="Round", ylabel=metric.axis, title="" if beside else rows[0])
-        for right in beside:
+        axis, *others = part.subplots(1, len(ratios), width_ratios=ratios, squeeze=False)[0]
+        axis.set(xlabel="Round", ylabel=metric.axis, title="" if others else rows[0])
+        for right in others:
             draw_dots(right, dots, styles)
             draw_baseline(right, line, upright=True)
             right.yaxis.tick_right()
@@ -128,11 +128,11 @@ def _draw_one(part: SubFigure, results: Results, row: str) -> None:
     metric, last = results.metric("", ""), results.scores(("", row, ""), "last5")
     members = member_weights([run.history for run in results.all_runs])
     matrix = last_confusion(results.all_runs[0].history) if len(results.all_runs) == 1 else {}
-    axis, *beside = part.subplots(1, 2 if members and matrix else 1, squeeze=False)[0]
+    axis, *others = part.subplots(1, 2 if members and matrix else 1, squeeze=False)[0]
     axis.set_title(f"{row}: {metric.axis} {mean_std(last, metric.decimals)}")
     if matrix:
         draw_confusion(axis, matrix["counts"], matrix["classes"])
-    for bars in beside if matrix else [axis] * bool(members):
+    for bars in others if matrix else [axis] * bool(members):
         draw_bars(bars, {name: with_deviation(each) for name, each in members.items()})
         bars.set_xlabel(MEMBER)
     if last and not matrix and not members:

@@ -230,7 +230,7 @@ def _unknown(summary: Mapping[str, Any]) -> str:
 def support_of(summary: Mapping[str, Any], before: str = "") -> str:
     """Return the test samples of the rarest class or label in words, after `before`; empty if they are many.
 
-    In a survival they are those of patients with the event, always.
+    In a survival they are the patients with the event, always.
 
     Examples
     --------
@@ -244,8 +244,8 @@ def support_of(summary: Mapping[str, Any], before: str = "") -> str:
         return ""
     rarest = min(counts, key=counts.__getitem__)
     by_unit = any("units" in each for each in summary.get("classes", {}).values())
-    whole = summary.get(UNITS if by_unit else "test-samples") or sum(counts.values())
-    return f"{before}{counts[rarest]:,} of {whole:,} {'patients ' * by_unit}{rarest}"
+    total = summary.get(UNITS if by_unit else "test-samples") or sum(counts.values())
+    return f"{before}{counts[rarest]:,} of {total:,} {'patients ' * by_unit}{rarest}"
 
 
 def describe_classes(summary: Mapping[str, Any]) -> list[str]:

@@ -90,7 +90,7 @@ class RunConfig(Request, Completion):
         return headline_metric(self.metric, self.task)
 
     def headline_of(self, history: Iterable[Mapping[str, Any]]) -> str:
-        """Return the figure by which a run with these records is judged: a rare class may ask for another."""
+        """Return the metric that judges a run with these records: a rare class may ask for another."""
         rare = next((record[HEADLINE] for record in history if HEADLINE in record), None)
         return headline_metric(self.metric or rare, self.task)
 

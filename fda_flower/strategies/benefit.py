@@ -37,14 +37,14 @@ def curve_of_labels(entry: Record, record: Record, labels: int | None, where: st
     >>> curve_of_labels({"held-out": 0.75, "held-out-half": 0.7}, {"accuracy": 0.8}, 40)
     ['Held out: 75.0% with all 40 labels, 70.0% with half of them; more labels: not forecast']
     """
-    whole, half = (entry.get(name) for name in (HELD_OUT, HALF))
-    if whole is None or half is None:
+    full, half = (entry.get(name) for name in (HELD_OUT, HALF))
+    if full is None or half is None:
         return []
     name, known = judged_in(record), "" if labels is None else f"{labels} "
     metric = METRICS[name]
     title = "" if name == next(iter(METRICS)) else f"{metric.title} "
     known += f"labels{of_units(0, entry.get(UNITS))}"
-    both = f"{metric.show(whole)} with all {known}, {metric.show(half)} with half of them{where}"
+    both = f"{metric.show(full)} with all {known}, {metric.show(half)} with half of them{where}"
     return [f"Held out: {title}{both}; more labels: not forecast"]
 
 

@@ -44,7 +44,7 @@ ALL, REST = "all sites", "the others"
 class Describe(DomainAdaptationStrategy):
     """Statistics of the sites before training: how alike they are, and whether a column is in another unit.
 
-    Nobody trains, and the model stays as it is. Each node, whatever role it reports, first says the numbers
+    Nobody trains, and the model is unchanged. Each node, whatever role it reports, first says the numbers
     of its rows, classes and missing values, and each column's mean and deviation; then, given these over all
     sites, how many of its patients lie in a few bins. Counts are multiples of the site's rule ``min-cell``.
 
@@ -108,7 +108,7 @@ class Describe(DomainAdaptationStrategy):
         return _without_model(round, DescribeRows(classes=len(names_of_classes(round.nodes))))
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
-        """Compare the sites; the model stays as it is."""
+        """Compare the sites; the model is unchanged."""
         nodes = [node for node in round.nodes if node.domain in sources]
         record = (
             self._of_totals(round, nodes, sources) if self.secure else self._of_sites(round, nodes, sources)
@@ -130,9 +130,9 @@ class Describe(DomainAdaptationStrategy):
         common, counts = pooled(sites), dict[str, Counts]()
         if has_tables(nodes):
             round.columns = sent(common)
-            asked = [node for node in nodes if node.domain in sites]
+            present = [node for node in nodes if node.domain in sites]
             question = _without_model(round, CountRows(classes=form[1]))
-            _, replied = round.exchange(dict.fromkeys(asked, question))
+            _, replied = round.exchange(dict.fromkeys(present, question))
             counts = _read(round, replied, lambda each: Counts.from_arrays(each.counts, each.numbers, form))
         said: dict[str, Said] = {name: (site, counts.get(name)) for name, site in sites.items()}
         horizons = min(sources[name].answer.horizons for name in sites)
