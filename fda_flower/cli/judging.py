@@ -73,10 +73,12 @@ def _by_class(
     }
 
 
-def _by_label(about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]", _: Any) -> dict[str, Any]:
-    from fda_flower.metrics import by_label, figures_of_labels
+def _by_label(about: "About", outputs: "NDArray[Any]", y: "NDArray[Any]", groups: Any) -> dict[str, Any]:
+    from fda_flower.metrics import by_label, figures_of_labels, units_by_label
 
-    return {"labels": by_label(figures_of_labels(outputs, y), about.class_names)}
+    units = units_by_label(y, groups)
+    known = units["units"].tolist() if units else None
+    return {"labels": by_label(figures_of_labels(outputs, y), about.class_names, known)}
 
 
 CASES: "Mapping[Task, Callable[[About, NDArray[Any], Any, Any], dict[str, Any]]]" = {

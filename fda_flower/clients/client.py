@@ -40,6 +40,7 @@ from fda_flower.metrics import (
     figures_of_labels,
     share_size,
     units_by_class,
+    units_by_label,
 )
 from fda_flower.metrics.survival import figures_of_curve
 from fda_flower.models.exchange import Exchange, frozen_digest
@@ -378,7 +379,8 @@ class DomainClient(NumPyFace):
         records, y = dict[str, Layers](), self.domain.test.y
         if self.domain.test.task == "multilabel" and config.get(protocol.CONFUSION):
             figures = figures_of_labels(outputs.cpu().numpy(), y.cpu().numpy())
-            return {protocol.CONFUSION: {"figures": figures, "examples": np.array(len(y))}}
+            units = units_by_label(y.cpu().numpy(), _groups_of(self.domain.test))
+            return {protocol.CONFUSION: {"figures": figures, "examples": np.array(len(y)), **units}}
         if (outcomes := self.domain.test.outcomes) is not None and config.get(protocol.CONFUSION):
             return {protocol.CONFUSION: figures_of_curve(outcomes)}
         if self.domain.test.task != "classes":

@@ -20,7 +20,13 @@ from fda_flower.metrics.intervals import (
     share_interval,
     share_size,
 )
-from fda_flower.metrics.labels import by_label, figures_of_labels, of_shares, probabilities_of_labels
+from fda_flower.metrics.labels import (
+    by_label,
+    figures_of_labels,
+    of_shares,
+    probabilities_of_labels,
+    units_by_label,
+)
 from fda_flower.metrics.limits import intervals_of
 from fda_flower.metrics.measuring import Judge, measure
 from fda_flower.metrics.names import (
@@ -95,4 +101,5 @@ __all__ = [
     "share_interval",
     "share_size",
     "units_by_class",
+    "units_by_label",
 ]

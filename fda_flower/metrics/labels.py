@@ -71,12 +71,36 @@ def measure_labels(outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, floa
     return {**dict(zip(BY_LABEL[1:], known.mean(axis=0).tolist(), strict=True)), **exact}
 
 
-def by_label(figures: "NDArray[Any]", names: Sequence[str]) -> dict[str, dict[str, float | int | None]]:
-    """Return the `figures_of_labels` by the names of labels and metrics; None for one that is not known."""
+def units_by_label(y: "NDArray[Any]", units: "NDArray[Any] | None") -> "dict[str, NDArray[np.int64]]":
+    """Return as ``units`` the number of units with each label; nothing if each sample is its own unit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> units_by_label(np.array([[1, 0], [1, 1], [0, 1]]), np.array([7, 7, 8]))
+    {'units': array([1, 2])}
+    """
+    import numpy as np
+
+    from fda_flower.aggregation.units import Units
+
+    known = Units.of(len(y), units)
+    return {} if known.single else {"units": np.array([len(set(known.numbers[of])) for of in y.T > 0])}
+
+
+def by_label(
+    figures: "NDArray[Any]", names: Sequence[str], units: Sequence[int] | None = None
+) -> dict[str, dict[str, float | int | None]]:
+    """Return the `figures_of_labels` by the names of labels and metrics; None for one that is not known.
+
+    With `units` each label has the number of its ``units``, see `units_by_label`.
+    """
     table = dict[str, dict[str, float | int | None]]()
     for name, row in zip(names, figures.tolist(), strict=True):
         known = [None if value != value else value for value in row]
         table[name] = {**dict(zip(BY_LABEL, known, strict=True)), "support": int(row[0])}
+    for name, each in zip(names, () if units is None else units, strict=False):
+        table[name]["units"] = int(each)
     return table
 
 

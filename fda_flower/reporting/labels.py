@@ -13,7 +13,7 @@ def table_of_labels(labels: Mapping[str, Mapping[str, Any]], samples: int) -> Ta
 
     Labels that all samples have, or none, have no figures, and few test samples are marked.
     """
-    few = few_cases({name: each[BY_LABEL[0]] for name, each in labels.items()})
+    few = few_cases({name: each.get("units", each[BY_LABEL[0]]) for name, each in labels.items()})
     metrics = [METRICS[name] for name in BY_LABEL[1:]]
     of = f" of {samples:,}" if samples else ""
     rows = [

@@ -243,7 +243,8 @@ def support_of(summary: Mapping[str, Any], before: str = "") -> str:
     if not counts or not (EVENT in counts or few or is_uneven(summary.get("baseline", {}))):
         return ""
     rarest = min(counts, key=counts.__getitem__)
-    by_unit = any("units" in each for each in summary.get("classes", {}).values())
+    each_of = {**summary.get("classes", {}), **summary.get("labels", {})}
+    by_unit = any("units" in each for each in each_of.values())
     total = summary.get(UNITS if by_unit else "test-samples") or sum(counts.values())
     return f"{before}{counts[rarest]:,} of {total:,} {'patients ' * by_unit}{rarest}"
 

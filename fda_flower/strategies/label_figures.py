@@ -31,7 +31,11 @@ def read_labels(arrays: Layers, names: Sequence[str]) -> Record:
         return {}
     labels = list(names) if len(names) == len(figures) else [str(i) for i in range(len(figures))]
     frequencies = of_shares(supports.astype(int).tolist(), count)
-    return {LABELS: {"labels": by_label(figures, labels), FREQUENCIES: frequencies}}
+    units = arrays.get("units", np.zeros(0))
+    known_units = units.shape == supports.shape and units.dtype.kind == "i"
+    possible = known_units and bool(((units >= 0) & (units <= supports)).all())
+    table = by_label(figures, labels, units.tolist() if possible else None)
+    return {LABELS: {"labels": table, FREQUENCIES: frequencies}}
 
 
 def read_followed(arrays: Layers) -> Record:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fda_flower import RunConfig
-from fda_flower.metrics import interval, share_interval, units_by_class
+from fda_flower.metrics import figures_of_labels, interval, share_interval, units_by_class, units_by_label
 from fda_flower.reporting import summarise, write_summary
 from fda_flower.reporting.summary import (
     Sampling,
@@ -196,3 +196,18 @@ def test_cases_of_several_samples_of_a_patient_are_patients(record):
     assert "ill 1" in " ".join(describe_classes(summary))
     wrong = {**known, "units": np.array([9, 5])}  # more patients than samples
     assert "units" not in read_confusion(wrong, ["well", "ill"])["confusion"]
+
+
+def test_cases_of_several_labels_are_patients_too(record):
+    """Twelve of 40 samples have the first label, and are of three patients."""
+    y, patients = np.array([[i < 12, i % 2] for i in range(40)], np.float32), np.repeat(np.arange(10), 4)
+    figures = figures_of_labels(np.random.default_rng(0).normal(size=(40, 2)), y)
+    known = {"figures": figures, "examples": np.array(40), **units_by_label(y, patients)}
+    details = read_details({"confusion": known}, ["mass", "edema"])
+    last = record(1) | {"auroc": 0.8, "test-examples": 40, "test-units": 10} | details
+    summary = summarise([last], "auroc")
+    assert [each["units"] for each in summary["labels"].values()] == [3, 10]
+    assert support_of(summary) == "3 of 10 patients mass"
+    assert "mass 3" in " ".join(describe_classes(summary))
+    wrong = read_details({"confusion": {**known, "units": np.array([13, 5])}}, ["mass", "edema"])
+    assert "units" not in wrong["labels"]["labels"]["mass"]
