@@ -1,16 +1,32 @@
-"""What the benchmarks share: their one option, timing in turns, and tables."""
+"""What the benchmarks share: their one option, timing in turns, the cost of whole processes, and tables."""
 
 import argparse
+import json
 import math
 import os
 import platform
 import random
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
 MIB = 2**20
+CHECKOUT = Path(__file__).resolve().parents[1]
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+LAUNCHER = """
+import json, resource, subprocess, sys
+process = subprocess.run(sys.argv[1:], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+seconds, megabytes = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e6
+print(json.dumps([process.returncode, seconds, megabytes, process.stdout, process.stderr]))
+"""
+"""Runs a command and prints what it costs. A new process counts the memory of the one that starts it as its
+own peak, so this one is small."""
 
 
 def quick_asked(description: str | None) -> bool:
@@ -38,6 +54,87 @@ def seconds_of(functions: Mapping[str, Callable[[], object]], repeats: int) -> d
             function()
             seconds[name] = min(seconds[name], time.perf_counter() - begun)
     return seconds
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a process and those it has started take: CPU seconds, and the peak memory of the largest in MB."""
+
+    seconds: float
+    megabytes: float
+    output: str = ""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A new Python process with these arguments, on one thread, which imports the package of a `checkout`.
+
+    Without a `folder` each call works in an empty one. `environment` has further variables.
+    """
+
+    arguments: tuple[str, ...]
+    folder: Path | None = None
+    checkout: Path = CHECKOUT
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def cost(self) -> Cost:
+        """Run the process; raise a `RuntimeError` with its last words if it fails."""
+        variables = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(self.checkout), **self.environment}
+        variables.pop("PYTHONDONTWRITEBYTECODE", None)
+        command = [sys.executable, "-I", "-S", "-c", LAUNCHER, sys.executable, *self.arguments]
+        with tempfile.TemporaryDirectory() as empty:
+            folder = self.folder or empty
+            done = subprocess.run(command, cwd=folder, env=variables, check=True, capture_output=True)
+        code, seconds, megabytes, output, errors = json.loads(done.stdout)
+        if code:
+            raise RuntimeError(f"{' '.join(self.arguments)} ended with {code}: {errors[-2000:]}")
+        return Cost(seconds, megabytes, output)
+
+
+def fda(*words: str, folder: Path | None = None) -> Process:
+    """Return the process of a command of `fda`."""
+    return Process(("-c", "from fda_flower.cli import main; main()", *words), folder)
+
+
+def base_checkout() -> Path | None:
+    """Return the checkout that ``FDA_BASE`` names, the other side of a comparison; None without it."""
+    name = os.environ.get("FDA_BASE")
+    if name and not (Path(name) / "fda_flower").is_dir():
+        sys.exit(f"FDA_BASE is '{name}', which has no folder fda_flower: name a checkout of the base commit")
+    return Path(name).resolve() if name else None
+
+
+def costs_of(processes: Mapping[str, Process], repeats: int) -> dict[str, Cost]:
+    """Return the least seconds and the most memory of each process, which run in turns after one warm-up.
+
+    Each turn has another order. The first run of each also writes bytecode.
+    """
+    for process in processes.values():
+        process.cost()
+    costs: dict[str, list[Cost]] = {name: [] for name in processes}
+    generator = random.Random(0)
+    for _ in range(repeats):
+        for name in generator.sample(list(processes), len(processes)):
+            costs[name].append(processes[name].cost())
+    return {name: _summary(each) for name, each in costs.items()}
+
+
+def _summary(costs: Sequence[Cost]) -> Cost:
+    least = min(costs, key=lambda cost: cost.seconds)
+    return replace(least, megabytes=max(cost.megabytes for cost in costs))
+
+
+def costs_with_base(processes: Mapping[str, Process], repeats: int) -> dict[str, tuple[Cost | None, Cost]]:
+    """Return for each process its cost with the package of `base_checkout` and with this one's, in turns."""
+    base = base_checkout()
+    twins = {} if base is None else {f"{name}\0": replace(p, checkout=base) for name, p in processes.items()}
+    costs = costs_of({**processes, **twins}, repeats)
+    return {name: (costs.get(f"{name}\0"), costs[name]) for name in processes}
+
+
+def cell(value: float | None, form: str = ".2f") -> str:
+    """Return a number for a table, or that the base was not measured."""
+    return "not measured" if value is None else format(value, form)
 
 
 def show(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
