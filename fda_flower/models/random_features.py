@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, relu
 
-FILTERS, SEED, GRID = 64, 7, 3
+from fda_flower.models.formulas import SEED, frequencies_of, waves
+
+FILTERS, GRID = 64, 3
 LEAST, SMALL_CONTRAST = 0.1, 0.01
 """What a response must exceed, and what is added to a patch's mean square."""
 
@@ -65,10 +67,6 @@ def conv3x64(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(RandomFilters(shape), nn.Linear(2 * FILTERS * GRID**2, classes))
 
 
-FREQUENCIES, SCALES = 256, (0.5, 1.0, 2.0, 4.0)
-"""Random frequencies at each scale, and the scales, in units of ``√d`` for rows of ``d`` numbers."""
-
-
 class RandomFourier(nn.Module):
     """Cosines and sines of random projections: ``cos(f·x / s√d)`` and ``sin(f·x / s√d)`` at scales ``s``.
 
@@ -78,16 +76,15 @@ class RandomFourier(nn.Module):
 
     def __init__(self, features: int) -> None:
         super().__init__()
-        drawn = np.random.default_rng(SEED).standard_normal((len(SCALES), FREQUENCIES, features))
-        scaled = drawn / np.array(SCALES)[:, None, None] / features**0.5
-        self.frequencies = nn.Parameter(torch.from_numpy(scaled.reshape(-1, features)).float())
+        self.frequencies = nn.Parameter(torch.from_numpy(frequencies_of(features)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map samples, shape ``(n, ...)``, to features, shape ``(n, 2048)``."""
-        z = x.flatten(1) @ self.frequencies.T
-        return torch.cat([z.cos(), z.sin()], dim=1)
+        features: Tensor = waves(x.flatten(1) @ self.frequencies.T, torch)
+        return features
 
 
 def fourier(shape: tuple[int, ...], classes: int) -> nn.Module:
     """Build `RandomFourier` and a linear layer."""
-    return nn.Sequential(RandomFourier(prod(shape)), nn.Linear(2 * FREQUENCIES * len(SCALES), classes))
+    body = RandomFourier(prod(shape))
+    return nn.Sequential(body, nn.Linear(2 * len(body.frequencies), classes))

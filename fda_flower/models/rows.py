@@ -4,13 +4,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu
 
-MOST = 512
-"""Columns that have hinges: with more, sums over products of features would take tens of megabytes."""
-
-KNOTS = (-0.7, 0.0, 0.7)
-"""Where the hinges of a column begin, in deviations from its mean."""
+from fda_flower.models import formulas
+from fda_flower.models.formulas import KNOTS, knots_of
 
 
 class PlainColumns(nn.Module):
@@ -18,7 +14,7 @@ class PlainColumns(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return rows of the same shape, ``(n, d)``."""
-        rows: Tensor = x / x.shape[1] ** 0.5
+        rows: Tensor = formulas.plain_columns(x)
         return rows
 
 
@@ -43,12 +39,11 @@ class Hinges(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map rows, shape ``(n, d)``, to features, shape ``(n, 4d)``: first all ``z``, then knot by knot."""
-        bent = relu(x[:, None] - self.knots[:, None]).flatten(1)
-        features: Tensor = torch.cat([x, bent], dim=1) / (max(len(self.knots), 1) * x.shape[1]) ** 0.5
+        features: Tensor = formulas.hinges(x, self.knots, torch)
         return features
 
 
 def hinges(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Build `Hinges` and a linear layer, for rows of a table; for more than `MOST` columns without knots."""
-    knots = KNOTS if shape[0] <= MOST else ()
-    return nn.Sequential(Hinges(knots), nn.Linear((1 + len(knots)) * shape[0], classes))
+    """Build `Hinges` and a linear layer, for rows of a table; see `formulas.knots_of`."""
+    knots = knots_of(shape[0])
+    return nn.Sequential(Hinges(knots.tolist()), nn.Linear((1 + len(knots)) * shape[0], classes))

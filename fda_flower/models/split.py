@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 from fda_flower.errors import ConfigError, invalid
-from fda_flower.models import ADABN, AND, Train
+from fda_flower.models import ADABN, AND, Train, formulas
 from fda_flower.models.kinds import Together, TwoStatistics
+from fda_flower.models.linear import Kind, LinearNetwork
 from fda_flower.models.parts import has_body, head_of
 from fda_flower.models.rows import Hinges, PlainColumns
 
@@ -146,6 +146,27 @@ def _with_two(network: nn.Module, shape: tuple[int, ...], name: str) -> TwoStati
     return TwoStatistics(parts.backbone, parts.trainable.eval(), name)
 
 
+def rest_of(parts: SplitNetwork) -> LinearNetwork | None:
+    """Return the rest of a network that was split for a linear layer, with NumPy, where nobody trains it.
+
+    None if it computes more than rows, as a network of the user's own without numbers of its own may.
+    """
+    layers = dict(parts.trainable.named_children())
+    body, rows, head = layers.get("body", nn.Identity()), layers["rows"], layers["head"]
+    assert isinstance(head, nn.Linear)
+    if not all(isinstance(module, nn.Identity | nn.Flatten | nn.Sequential) for module in body.modules()):
+        return None
+    several = isinstance(rows, KindsOfRows)
+    scaled = zip(rows.kinds, rows.own, strict=True) if several else [(rows, head.in_features)]
+    return LinearNetwork(tuple(_kind(*each) for each in scaled), head.out_features, several)
+
+
+def _kind(scaling: nn.Module, width: int) -> Kind:
+    if isinstance(scaling, Rows):
+        return Kind(width, "length", float(scaling.power))
+    return Kind(width, "columns" if isinstance(scaling, PlainColumns) else "none")
+
+
 class SideBySide(nn.Module):
     """Networks without their heads, whose features are in one row after each other."""
 
@@ -173,8 +194,8 @@ class Rows(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return rows, shape ``(n, features)``, of features of shape ``(n, ...)``."""
-        x = x.flatten(1)
-        return normalize(x.sign() * x.abs() ** self.power)
+        rows: Tensor = formulas.unit_rows(x.flatten(1), self.power, torch)
+        return rows
 
     def check(self) -> None:
         """Raise a `ConfigError` if the power that a message has brought is none of the two.
@@ -191,7 +212,7 @@ class KindsOfRows(nn.Module):
     """Scales the features of each of several networks to rows.
 
     `widths`, the number of features of each, travel with the model: the server reads there which features
-    belong together.
+    belong together; `own` are this network's.
     """
 
     widths: Tensor
@@ -200,17 +221,17 @@ class KindsOfRows(nn.Module):
         super().__init__()
         self.kinds = nn.ModuleList(kinds)
         self.register_buffer("widths", torch.tensor(list(widths)))
-        self._own = list(widths)
+        self.own = list(widths)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return rows, shape ``(n, features of all)``."""
-        parts = torch.split(x, self._own, dim=1)
+        parts = torch.split(x, self.own, dim=1)
         return torch.cat([kind(part) for kind, part in zip(self.kinds, parts, strict=True)], dim=1)
 
     def check(self) -> None:
         """Raise a `ConfigError` if a message has brought other widths than this network's."""
-        if (widths := self.widths.tolist()) != self._own:
-            remedy = f"send {self._own}"
+        if (widths := self.widths.tolist()) != self.own:
+            remedy = f"send {self.own}"
             raise ConfigError(f"rows.widths is {widths}", thing="rows.widths", value=widths, remedy=remedy)
 
 
