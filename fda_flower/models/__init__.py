@@ -204,7 +204,7 @@ MODELS: Registry[Model] = Registry(
 
 
 FORMS = {
-    "timm:NAME": "a network of timm (extra images), with random weights, weights=imagenet or weights=FILE",
+    "timm:NAME": "a network of timm (extra timm), with random weights, weights=imagenet or weights=FILE",
     "torchvision:NAME": "a network of torchvision, with the same options",
     "package.module:function": "a network of your own",
     "NAME+NAME": "networks of the list on the same samples, for ridge: logistic+conv3x64 or hinges+fourier",

