@@ -46,20 +46,31 @@ class Kernel:
         vectors, singular, _ = np.linalg.svd(root, full_matrices=False)
         return cls(vectors, singular**2, thin=True)
 
-    def left_out(self, strength: float, values: Array, units: Units) -> Array:
+    @classmethod
+    def none(cls, rows: Array) -> "Kernel":
+        """Return a kernel without eigenvectors, which leaves all of any values."""
+        return cls(np.zeros((len(rows), 0)), np.zeros(0), thin=True)
+
+    def project(self, values: Array) -> Array:
+        """Return ``Uᵀ Z`` of values, shape ``(n, C)``, which all strengths need."""
+        return np.asarray(self.vectors.T @ values)
+
+    def left_out(self, strength: float, values: Array, projected: Array, units: Units) -> Array:
         """Return the residuals of `values`, shape ``(n, C)``, without each unit.
 
-        They are ``(R_gg)⁻¹ (R Z)_g``, where ``R = λ (K + λ)⁻¹``.
+        They are ``(R_gg)⁻¹ (R Z)_g``, where ``R = λ (K + λ)⁻¹``; `projected` are the values as `project` has
+        them.
         """
         rest, factors = 0.0, strength / (self.values + strength)
         if self.thin:
             rest, factors = 1.0, -self.values / (self.values + strength)
-        residuals = rest * values + self.vectors @ (factors[:, None] * (self.vectors.T @ values))
+        residuals = self.vectors @ (factors[:, None] * projected)
+        residuals = values + residuals if self.thin else residuals
         return units.left_out(self.vectors, factors, residuals, rest)
 
-    def coefficients(self, strength: float, values: Array) -> Array:
-        """Return ``(K + λ)⁻¹`` times `values`, shape ``(n, C)``, up to what ``Λ⁻¹ Xᵀ`` takes to 0."""
-        return np.asarray(self.vectors @ (self.vectors.T @ values / (self.values + strength)[:, None]))
+    def coefficients(self, strength: float, projected: Array) -> Array:
+        """Return ``c`` with ``U c = (K + λ)⁻¹ Z``, up to what ``Λ⁻¹ Xᵀ`` takes to 0, from ``Uᵀ Z``."""
+        return np.asarray(projected / (self.values + strength)[:, None])
 
     def inverse(self, strength: float) -> "Inverse":
         """Return ``(K + λ)⁻¹``."""

@@ -28,7 +28,8 @@ closed-form classifiers", ICML 2024 (Fed3R), for the sums of sources, which is t
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -81,38 +82,53 @@ TEMPERATURES = np.geomspace(0.5, 60, 40)
 
 @dataclass(frozen=True)
 class Head:
-    """One head on a path: `weights`, ``(d, C)``, and the `residuals` of ``Y`` without a unit, ``(n, C)``.
+    """One head on a path, ``a W_S + back U c``, and its `residuals` of ``Y`` without a unit, ``(n, C)``.
 
-    `path` and `strength` are its key in `HEADS`, and `share` is ``a``, of the head that it starts from. In
-    `judged`, the residuals of a unit of several rows have ``a`` from the others' alone.
+    `share` is ``a``, of the head `start`, ``(d, C)``, and `coefficients` are ``c``, one row for each
+    eigenvector of the path's kernel. In `judged`, the residuals of a unit of several rows have ``a`` from the
+    others' alone.
     """
 
-    path: str
+    path: "RegularizationPath"
     strength: float
     share: float
-    weights: Array
+    start: Array
+    coefficients: Array
     residuals: Array
     judged: Array
+
+    @property
+    def name(self) -> str:
+        """The name in records, such as ``shrunk-0.1``."""
+        return f"{self.path.name}-{self.strength:g}"
+
+    @property
+    def weights(self) -> Array:
+        """The head itself, shape ``(d, C)``."""
+        return self.path.mean([(1.0, self)])
 
 
 @dataclass(frozen=True)
 class RidgeFit:
     """A target's fitted heads, the weight of each, of sum 1, and `targets`, ``Y``, shape ``(n, C)``.
 
-    `judged` are the residuals of their average without each unit, shape ``(n, C)``; see `weighed`. `paths`
-    are the ones of the heads, by name; *sources* needs none.
+    `judged` are the residuals of their average without each unit, shape ``(n, C)``; see `weighed`.
     """
 
     heads: tuple[Head, ...]
     weights: Array
     targets: Array
     judged: Array
-    paths: Mapping[str, "RegularizationPath"] = field(default_factory=dict)
 
     @property
+    def paths(self) -> dict[str, "RegularizationPath"]:
+        """The paths of the heads, by name."""
+        return {head.path.name: head.path for head in self.heads}
+
+    @cached_property
     def head(self) -> Array:
         """The average of the heads, shape ``(d, C)``: outputs are ``x W``."""
-        return _mean(self.weights, [head.weights for head in self.heads])
+        return np.asarray(np.sum([path.mean(self._of(name)) for name, path in self.paths.items()], axis=0))
 
     @property
     def held_out(self) -> Array:
@@ -172,7 +188,7 @@ class RidgeFit:
 
     def _of(self, path: str) -> list[tuple[float, Head]]:
         pairs = zip(self.weights.tolist(), self.heads, strict=True)
-        return [(weight, head) for weight, head in pairs if head.path == path]
+        return [(weight, head) for weight, head in pairs if head.path.name == path]
 
 
 def _weights(heads: Sequence[tuple[float, Head]]) -> Array:
@@ -231,20 +247,14 @@ def fit_ridge(
         what = "rows" if units.single else f"rows of {units.count} unit"
         raise ValueError(f"{len(x)} labelled {what}, leaving one out needs {LEAST_LABELS}")
     heads: list[Head] = []
-    used_paths = dict[str, RegularizationPath]()
     solutions = list(np.asarray(solution, np.float64).reshape(-1, *solution.shape[-2:]))
-    starts = {"target": [np.zeros_like(solutions[0])], "pooled": solutions, "shrunk": solutions}
     for name in dict.fromkeys(path for path, _ in HEADS[paths]):
         strengths = [strength for path, strength in HEADS[paths] if path == name]
-        if name == "sources":
-            left = [targets - x @ w for w in solutions]
-            heads += [Head(name, 0.0, 1.0, w, r, r) for w, r in zip(solutions, left, strict=True)]
-            continue
-        path = used_paths[name] = RegularizationPath(x, name, _factor(name, gram, factor), units)
-        for start in starts[name]:
+        path = RegularizationPath(x, name, _factor(name, gram, factor), units)
+        for start in [np.zeros_like(solutions[0])] if name == "target" else solutions:
             heads += path.heads(targets, start, strengths)
     weights, judged = weighed([head.judged for head in heads], units)
-    return RidgeFit(tuple(heads), weights, targets, judged, used_paths)
+    return RidgeFit(tuple(heads), weights, targets, judged)
 
 
 def _factor(path: str, gram: Array | None, known: Array | None) -> Array | None:
@@ -289,8 +299,8 @@ def weighed(residuals: Sequence[Array], units: Units) -> tuple[Array, Array]:
 class RegularizationPath:
     """The ridge regressions with one kernel: ``W = a W_S + back (K + λ)⁻¹ (Y − a X W_S)``.
 
-    `back` is ``Xᵀ`` or, with the `factor` ``L`` of *pooled*, ``(L Lᵀ)⁻¹ Xᵀ``. The `units` are left out; by
-    default each row.
+    `back` is ``Xᵀ`` or, with the `factor` ``L`` of *pooled*, ``(L Lᵀ)⁻¹ Xᵀ``. The path *sources* has no
+    kernel: its head is ``W_S``. The `units` are left out; by default each row.
     """
 
     def __init__(
@@ -299,27 +309,40 @@ class RegularizationPath:
         self.rows, self.name = rows, name
         self.units = units or Units.of(len(rows))
         self.back = rows.T if factor is None else solved(factor, rows.T)
-        self.kernel = Kernel.of(rows, self.back, factor)
+        self.kernel = Kernel.none(rows) if name == "sources" else Kernel.of(rows, self.back, factor)
 
-    def left_out(self, strength: float, values: Array) -> Array:
-        """Return ``E_λ(Z)``, the residuals of ``Z`` without each unit; same shape as `values`."""
-        return self.kernel.left_out(strength, values, self.units)
+    def left_out(self, strength: float, values: Array, projected: Array | None = None) -> Array:
+        """Return ``E_λ(Z)``, the residuals of ``Z`` without each unit; same shape as `values`.
+
+        `projected` is ``Uᵀ Z``, if it is known already.
+        """
+        projected = self.kernel.project(values) if projected is None else projected
+        return self.kernel.left_out(strength, values, projected, self.units)
 
     def heads(self, targets: Array, start: Array, strengths: Sequence[float]) -> list[Head]:
-        """Return the head of each strength, from the head `start`, which *pooled* takes whole."""
-        outputs, heads = self.rows @ start, []
+        """Return the head of each strength, from the head `start`; only *shrunk* takes a share of it."""
+        outputs, whole = self.rows @ start, self.name in ("pooled", "sources")
+        of_targets, of_outputs = self.kernel.project(targets), self.kernel.project(outputs)
+        heads = []
         for strength in strengths:
-            own, started = self.left_out(strength, targets), self.left_out(strength, outputs)
-            whole = self.name == "pooled"
+            own = self.left_out(strength, targets, of_targets)
+            started = self.left_out(strength, outputs, of_outputs) if start.any() else outputs
             share = 1.0 if whole else fit_share(self.units.weighed(own), self.units.weighed(started))
             residuals = judged = own - share * started
             if not (whole or self.units.single):
                 without = _shares_without(own, started, self.units)[self.units.numbers]
                 judged = own - without[:, None] * started
-            coefficients = self.kernel.coefficients(strength, targets - share * outputs)
-            weights = self.back @ coefficients + share * start
-            heads.append(Head(self.name, strength, share, weights, residuals, judged))
+            coefficients = self.kernel.coefficients(strength, of_targets - share * of_outputs)
+            heads.append(Head(self, strength, share, start, coefficients, residuals, judged))
         return heads
+
+    def mean(self, heads: Sequence[tuple[float, Head]]) -> Array:
+        """Return the sum of heads on this path, each times its weight, shape ``(d, C)``."""
+        weights = np.array([weight for weight, _ in heads])
+        coefficients = _mean(weights, [head.coefficients for _, head in heads])
+        shares = weights * [head.share for _, head in heads]
+        started = _mean(shares, [head.start for _, head in heads])
+        return np.asarray(started + np.linalg.multi_dot([self.back, self.kernel.vectors, coefficients]))
 
 
 def fit_share(own: Array, started: Array) -> float:

@@ -239,13 +239,15 @@ def fit_kinds(
         For the reasons of `fit_ridge`.
     """
     fits = [fit_ridge(k.rows, targets, k.solution, k.gram, paths, groups, k.factor) for k in kinds]
+    twice = len(kinds[0].unlabelled) > 0 and paths in ("both", "shrunk")
+    classes = labels if twice and labels is not None and labels.ndim == 1 else None
+    if len(kinds) == 1 and classes is None:
+        return KindsFit([fits[0].head], fits[0].held_out, fits, np.ones(1), usual=USUAL_TEMPERATURE)
     units = Units.of(len(targets), groups)
     first = _Stage.of([fit.head for fit in fits], [fit.held_out for fit in fits], targets, labels, units)
-    if len(kinds[0].unlabelled) and labels is not None and labels.ndim == 1 and paths in ("both", "shrunk"):
+    if classes is not None:
         rest = shared(groups, unlabelled_groups, units)
-        return _Second(kinds, targets, labels, fits, first, units, rest).mixed()
-    if len(kinds) == 1:
-        return KindsFit([fits[0].head], fits[0].held_out, fits, first.shares, usual=USUAL_TEMPERATURE)
+        return _Second(kinds, targets, classes, fits, first, units, rest).mixed()
     return KindsFit(first.heads, first.held_out, fits, first.shares, factors=first.factors)
 
 

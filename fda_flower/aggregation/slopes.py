@@ -13,7 +13,7 @@ of patients: with few events, leaving one out trusts heads without the sources t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,20 +181,16 @@ def fit_slopes(
     around = np.pad(x - centre, ((0, 0), (0, 1)), constant_values=CONSTANT)
     targets = (labels - mean) / level.deviation
     heads: list[Head] = []
-    used = dict[str, RegularizationPath]()
     for name in dict.fromkeys(path for path, _ in SLOPES[paths]):
         strengths = [strength for path, strength in SLOPES[paths] if path == name]
-        if name == "sources":
-            heads.append(_of_sources(around, targets, solution))
-            continue
         factor = factorised(np.asarray(gram)) if name == "pooled" else None
-        path = used[name] = RegularizationPath(around, name, factor)
         start = np.zeros_like(solution) if name == "target" else solution
-        heads += path.heads(targets, start, strengths)
+        fitted = RegularizationPath(around, name, factor).heads(targets, start, strengths)
+        heads += map(_of_sources, fitted) if name == "sources" else fitted
     residuals = [head.judged for head in heads]
     weights = likelihoods(residuals, Units.of(n), events / 2)
     judged = np.tensordot(weights, np.stack(residuals), 1)
-    fit = RidgeFit(tuple(heads), weights, targets, judged, used)
+    fit = RidgeFit(tuple(heads), weights, targets, judged)
     of_sources = level.labels + level.deviation * ((centre - level.rows) @ solution[:-1])
     own = mean if paths == "target" else (n * mean + LEVEL_ROWS * of_sources) / (n + LEVEL_ROWS)
     head = level.deviation * fit.head
@@ -202,8 +198,8 @@ def fit_slopes(
     return SlopesFit(head, own + level.deviation * fit.held_out, fit)
 
 
-def _of_sources(around: Array, targets: Array, solution: Array) -> Head:
-    """Return ``W_S`` as a head; without a row, the mean of the others' residuals is the target's level."""
-    left = targets - around @ solution
+def _of_sources(head: Head) -> Head:
+    """Return ``W_S``; without a row, the mean of the others' residuals is the target's level."""
+    left = head.residuals
     without = len(left) / (len(left) - 1) * (left - left.mean(axis=0))
-    return Head("sources", 0.0, 1.0, solution, without, without)
+    return replace(head, residuals=without, judged=without)

@@ -334,8 +334,7 @@ def _numbers(fit: KindsFit) -> dict[str, Any]:
     pairs = list(zip(fit.shares.tolist(), fit.fits, strict=True))
     for kind, each in pairs:
         for head, weight in zip(each.heads, each.weights.tolist(), strict=True):
-            name = f"{head.path}-{head.strength:g}"
-            weights[name] = weights.get(name, 0.0) + kind * weight
+            weights[head.name] = weights.get(head.name, 0.0) + kind * weight
     shares = [kind * each.share for kind, each in pairs if each.share is not None]
     numbers |= {"share": float(sum(shares))} if shares else {}
     weighed = [(kind, each.source_weight) for kind, each in pairs if each.source_weight is not None]

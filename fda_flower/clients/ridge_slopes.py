@@ -33,7 +33,7 @@ def fit_from_slopes(
     fit = fits["held_out"].fit
     heads = zip(fit.heads, fit.weights.tolist(), strict=True)
     numbers: dict[str, Any] = {"temperature": 1.0, "events": outcomes.count, "horizons": outcomes.horizons}
-    numbers["weights"] = {f"{head.path}-{head.strength:g}": weight for head, weight in heads}
+    numbers["weights"] = {head.name: weight for head, weight in heads}
     if fit.source_weight is not None:
         numbers["source_weight"] = fit.source_weight
     return fits, numbers

@@ -31,9 +31,9 @@ def test_each_label_alone_with_the_common_weights_is_the_joint_fit(rows):
         for name, factor in (("shrunk", None), ("pooled", factorised(sums.whole))):
             path = RegularizationPath(x, name, factor)
             for weight, each in zip(joint.weights, joint.heads, strict=True):
-                if each.path == name:
+                if each.path.name == name:
                     rest = y - each.share * x @ start
-                    own = path.back @ path.kernel.coefficients(each.strength, rest)
+                    own = path.back @ np.linalg.solve(x @ path.back + each.strength * np.eye(len(x)), rest)
                     head = head + weight * (own + each.share * start)
                     held_out = held_out + weight * (y - path.left_out(each.strength, rest))
         np.testing.assert_allclose(joint.head[:, [label]], head, atol=1e-10)
@@ -105,8 +105,7 @@ def test_a_level_is_the_mean_output_of_the_heads_without_a_unit(rows, groups):
     without = units.numbers != 3
     factor, solution = factorised(sums.whole), sums.solution()
     path = RegularizationPath(x[without], "pooled", factor)
-    rest = (targets - x @ solution)[without]
-    head = path.back @ path.kernel.coefficients(1.0, rest) + solution
-    expected = x.mean(axis=0) @ (head - fit.head)
+    (head,) = path.heads(targets[without], solution, [1.0])
+    expected = x.mean(axis=0) @ (head.weights - fit.head)
     for row in np.flatnonzero(~without):
         np.testing.assert_allclose(fit.levels(x, units)[row], expected, atol=1e-9)

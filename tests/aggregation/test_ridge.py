@@ -220,7 +220,7 @@ def test_every_estimate_counts_units(paths, numbers):
         own = rest**-2.5 / (rest**-2.5).sum()
         outputs = sum(w * (targets - h.judged)[rows] for w, h in zip(own, fit.heads, strict=True))
         np.testing.assert_allclose(fit.held_out[rows], outputs, rtol=1e-9, atol=1e-12)
-    for head in (head for head in fit.heads if head.path == "shrunk"):
+    for head in (head for head in fit.heads if head.path.name == "shrunk"):
         precision = head.strength * np.eye(6)
         started = refitted(X, X @ solution, precision, 0 * solution, groups)
         own = refitted(X, targets, precision, 0 * solution, groups)

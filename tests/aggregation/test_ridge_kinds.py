@@ -52,7 +52,7 @@ def refit(kind, fit, without, targets):
     x, y, head = kind.rows[keep], targets[keep], np.zeros_like(kind.solution)
     for weight, each in zip(fit.weights, fit.heads, strict=True):
         start = each.share * kind.solution
-        metric = np.eye(x.shape[1]) if each.path == "shrunk" else kind.gram + np.eye(x.shape[1])
+        metric = np.eye(x.shape[1]) if each.path.name == "shrunk" else kind.gram + np.eye(x.shape[1])
         own = np.linalg.solve(metric + x.T @ x / each.strength, x.T @ (y - x @ start) / each.strength)
         head += weight * (start + own)
     return head

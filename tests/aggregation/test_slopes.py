@@ -95,7 +95,7 @@ def test_only_heads_near_the_sources_are_averaged_by_the_number_of_events():
     """Seven pooled ones and the sources' own."""
     rows, labels = site(5, 30)
     fit = fitted(rows, labels, events=4).fit
-    assert [head.path for head in fit.heads] == ["pooled"] * 7 + ["sources"]
+    assert [head.path.name for head in fit.heads] == ["pooled"] * 7 + ["sources"]
     weights = likelihoods([head.residuals for head in fit.heads], Units.of(30), 2)
     np.testing.assert_allclose(fit.weights, weights)
     np.testing.assert_allclose(fit.heads[-1].residuals.mean(axis=0), 0.0, atol=1e-12)
