@@ -26,8 +26,8 @@ MODES = ("1", "CMYK", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBX", "RGBa",
 """Pillow's modes of at most 8 bits that it converts to RGB in only one way."""
 FIRST = ("HEIF", "MPO")
 """Formats of phones that say which of several images is shown."""
-SIDEWAYS = range(5, 9)
-"""EXIF's orientations of pictures that are turned by 90 degrees."""
+UPRIGHT, SIDEWAYS = 1, range(5, 9)
+"""EXIF's orientations of pictures that are shown as stored, and turned by 90 degrees."""
 
 HEIC = (b"heic", b"heim", b"heis", b"heix", b"hevc", b"hevx", b"mif1", b"msf1")
 """The brands of HEIC files, which follow ``ftyp``."""
@@ -122,14 +122,21 @@ def _shown(image: Image.Image, depth: int) -> Image.Image:
     if deep and image.mode[0] != "I" and depth < MOST:
         what = f"has colours of {MOST} bits, but the images of {MOST} bits in training use {depth}"
         raise ImageError(what, "save it with 8 bits for each colour")
-    image = ImageOps.exif_transpose(image)
+    image = _upright(image)
     if image.mode[0] == "I":
         image = _scaled(image, depth, inverted)
     elif image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         white.alpha_composite(image.convert("RGBA"))
         image = white
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """Return an image, turned or mirrored as its orientation says; Pillow would copy an upright one, too."""
+    image.load()
+    upright = image.getexif().get(ExifTags.Base.Orientation, UPRIGHT) == UPRIGHT
+    return image if upright else ImageOps.exif_transpose(image)
 
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")

@@ -1,7 +1,6 @@
 """Several networks that read the same samples; Ridge fits a linear layer to the features of each."""
 
 import copy
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -57,7 +56,6 @@ class TwoStatistics(nn.Module):
     def __init__(self, trunk: nn.Module, tail: nn.Module, name: str) -> None:
         super().__init__()
         self.trunk, self.tail, self.own = trunk, tail, copy.deepcopy(tail)
-        self._inner = dict[bytes, Tensor]()
         if not self._layers:
             what = f"'{name}' has no BatchNorm in its last block, where a site would have its own statistics"
             raise ConfigError(what, thing="model", value=name, remedy="leave '+adabn' out")
@@ -69,15 +67,11 @@ class TwoStatistics(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features with both statistics, one after the other, shape ``(n, 2 features)``."""
-        inner = self._inner.get(_digest(x)) if self._inner else None
-        inner = self.trunk(x) if inner is None else inner.to(x.device)
-        return torch.cat([tail(inner).flatten(1) for tail in (self.tail, self.own)], dim=1)
+        return self.after_trunk(self.trunk(x))
 
-    def through_trunk(self, x: Tensor) -> Tensor:
-        """Return the trunk's output of one sample, and keep it for `forward`."""
-        inner: Tensor = self.trunk(x)
-        self._inner[_digest(x)] = inner.cpu()
-        return inner
+    def after_trunk(self, inner: Tensor) -> Tensor:
+        """Return the features of samples from the trunk's outputs."""
+        return torch.cat([tail(inner).flatten(1) for tail in (self.tail, self.own)], dim=1)
 
     def adapt(self, inner: Sequence[Tensor]) -> None:
         """Estimate the statistics from the trunk's outputs of some samples.
@@ -118,7 +112,3 @@ def set_statistics(backbone: nn.Module, values: Tensor) -> None:
     sizes = [len(network.statistics) for network in networks]
     for network, own in zip(networks, torch.split(values, sizes), strict=True):
         network.statistics = own
-
-
-def _digest(x: Tensor) -> bytes:
-    return hashlib.blake2b(x.cpu().numpy().tobytes(), digest_size=16).digest()

@@ -170,13 +170,22 @@ def _kind(scaling: nn.Module, width: int) -> Kind:
 class SideBySide(nn.Module):
     """Networks without their heads, whose features are in one row after each other."""
 
-    def __init__(self, bodies: Sequence[nn.Module]) -> None:
+    def __init__(self, bodies: Sequence["Features"]) -> None:
         super().__init__()
-        self.bodies = nn.ModuleList(bodies)
+        self.bodies: Any = nn.ModuleList(bodies)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features, float32, shape ``(n, features of all)``."""
-        return torch.cat([body(x) for body in self.bodies], dim=1)
+        return self.after_trunks(self.through_trunks(x))
+
+    def through_trunks(self, x: Tensor) -> list[Tensor]:
+        """Return what each body makes of samples without a site's statistics, for `after_trunks`."""
+        return [body.through_trunk(x) for body in self.bodies]
+
+    def after_trunks(self, inner: Sequence[Tensor]) -> Tensor:
+        """Return the features of samples that have passed `through_trunks`."""
+        pairs = zip(self.bodies, inner, strict=True)
+        return torch.cat([body.after_trunk(each) for body, each in pairs], dim=1)
 
 
 class Rows(nn.Module):
@@ -254,8 +263,18 @@ class Features(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features, float32, shape ``(n, features)``."""
-        features: Tensor = self.network(x).flatten(1) * self.factor
-        return features
+        return self.after_trunk(self.through_trunk(x))
+
+    def through_trunk(self, x: Tensor) -> Tensor:
+        """Return the output of a trunk, if the network has one before a site's statistics, or of all."""
+        network = self.network.trunk if isinstance(self.network, TwoStatistics) else self.network
+        outputs: Tensor = network(x)
+        return outputs
+
+    def after_trunk(self, inner: Tensor) -> Tensor:
+        """Return the features of samples that have passed `through_trunk`."""
+        outputs = self.network.after_trunk(inner) if isinstance(self.network, TwoStatistics) else inner
+        return outputs.flatten(1) * self.factor
 
 
 def _agreed(shape: tuple[int, ...]) -> Tensor:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,16 @@ from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import RunError
 from fda_flower.files import PRIVATE, as_safetensors, checksum, make_private, write_atomically
 from fda_flower.models.kinds import TwoStatistics, adaptable, set_statistics
+from fda_flower.models.split import SideBySide
 
 KEY = 16
 """Bytes of a sample's digest."""
 
 OF_STATISTICS, MOST_OF_STATISTICS = ("train", "unlabelled"), 1024
 """The parts of a domain whose samples a site's statistics are of, and the largest number of samples."""
+
+Begun = Mapping[bytes, Sequence[Tensor]]
+"""What `fda_flower.models.split.SideBySide.through_trunks` has made of samples, each alone, by their keys."""
 
 
 def digest_of(backbone: nn.Module) -> str:
@@ -101,6 +105,7 @@ def features(
     device: torch.device,
     keys: Sequence[bytes] | None = None,
     site: bytes = b"",
+    begun: Begun = MappingProxyType({}),
 ) -> Samples:
     """Return samples whose inputs are the features of the given samples, float32, on the CPU.
 
@@ -109,21 +114,21 @@ def features(
 
     The `backbone` is on the `device`, in evaluation mode; the samples are images or rows. The `store` holds
     known features, and new ones are added; `keys` are the samples' digests (see `keys_of`), if known. `site`
-    identifies the statistics that a site has put into the backbone, if any.
+    identifies the statistics that a site has put into the backbone, if any; then `begun` has samples by key
+    that have passed its trunks.
     """
     if not len(samples):
         return replace(samples, x=torch.zeros(0))
     keys = keys_of(samples.x, columns_of(backbone)) if keys is None else keys
     if samples.noise:
-        x = _drawn(samples, keys)
-        rows = _computed(backbone, x, range(len(x)), device)
-        return replace(samples, x=torch.stack(rows), noise=0.0)
-    keys = _at(site, keys)
-    first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in store.known}
+        drawn = replace(samples, x=_drawn(samples, keys), noise=0.0)
+        return features(backbone, drawn, FeatureStore(None, {}), device, begun=begun)
+    names = _at(site, keys)
+    first = {name: place for place, name in reversed(list(enumerate(names))) if name not in store.known}
     if first:
-        new = torch.stack(_computed(backbone, samples.x, list(first.values()), device))
+        new = torch.stack(_computed(backbone, samples.x, keys, list(first.values()), device, begun))
         store.add(list(first), new[:, columns_of(backbone) :].contiguous())
-    outputs = torch.stack([store.known[key] for key in keys])
+    outputs = torch.stack([store.known[name] for name in names])
     if number := columns_of(backbone):
         outputs = torch.cat([samples.x[:, :number].cpu(), outputs], dim=1)
     return replace(samples, x=outputs)
@@ -146,9 +151,20 @@ def columns_of(backbone: nn.Module) -> int:
 
 
 def _computed(
-    backbone: nn.Module, x: Tensor | ImageFiles, places: Sequence[int], device: torch.device
+    backbone: nn.Module,
+    x: Tensor | ImageFiles,
+    keys: Sequence[bytes],
+    places: Sequence[int],
+    device: torch.device,
+    begun: Begun,
 ) -> list[Tensor]:
-    rows = _each(lambda place: backbone(_input(x, place, device))[0], places, device)
+    def one(place: int) -> list[Tensor]:
+        if (inner := begun.get(keys[place])) is None:
+            return [backbone(_input(x, place, device))]
+        assert isinstance(backbone, SideBySide)
+        return [backbone.after_trunks([each[None].to(device) for each in inner])]
+
+    rows = [row for (row,) in _each(one, places, device)]
     if not all(bool(row.isfinite().all()) for row in rows):
         raise RunError("the frozen part of the network returns numbers that are not finite", thing="network")
     return rows
@@ -160,12 +176,14 @@ def _input(x: Tensor | ImageFiles, place: int, device: torch.device) -> Tensor:
     return sample.float() / 255 if sample.dtype == torch.uint8 else sample
 
 
-def _each(pass_one: Callable[[Any], Tensor], samples: Sequence[Any], device: torch.device) -> list[Tensor]:
-    """Return what a network makes of each sample alone, float32, on the CPU."""
+def _each(
+    pass_one: Callable[[Any], Sequence[Tensor]], samples: Sequence[Any], device: torch.device
+) -> list[list[Tensor]]:
+    """Return what networks make of each sample alone, float32, on the CPU."""
 
-    def one(sample: Any) -> Tensor:
+    def one(sample: Any) -> list[Tensor]:
         with torch.no_grad():
-            return pass_one(sample).float().cpu().clone()
+            return [output[0].float().cpu().clone() for output in pass_one(sample)]
 
     cores = 1 if device.type != "cpu" else len(os.sched_getaffinity(0))
     with _one_thread(), ThreadPoolExecutor(cores) as pool:
@@ -241,11 +259,13 @@ def federation_features(
     for name, domain in domains.items():
         own, test = backbone, domain.test
         made: dict[str, Any] = {"test": replace(test, x=torch.zeros(len(test), 0), noise=0.0)}
+        begun: Begun = {}
         if site := sites[name]:
+            assert isinstance(backbone, SideBySide)
             own = copy.deepcopy(backbone)
-            made["statistics"] = _adapt(own, site, domain, keys[name], store, device)
+            made["statistics"], begun = _adapt(own, site, domain, keys[name], store, device)
         for part, samples in parts[name].items():
-            made[part] = features(own, samples, store, device, keys[name][part], site)
+            made[part] = features(own, samples, store, device, keys[name][part], site, begun)
         domains[name] = replace(domain, **made)
     return replace(data, domains=domains)
 
@@ -262,31 +282,32 @@ def _chosen(keys: Mapping[str, Sequence[bytes]]) -> list[bytes]:
 
 
 def _adapt(
-    backbone: nn.Module,
+    backbone: SideBySide,
     site: bytes,
     domain: Domain,
     keys: Mapping[str, Sequence[bytes]],
     store: FeatureStore,
     device: torch.device,
-) -> Tensor:
-    """Give a backbone the statistics of a domain's training samples, and return them; labels do not count."""
-    networks, chosen = adaptable(backbone), _chosen(keys)
+) -> tuple[Tensor, Begun]:
+    """Give a backbone the statistics of a domain's training samples; labels do not count.
+
+    Return them, and the samples that have passed the trunks for them: up to `MOST_OF_STATISTICS`.
+    """
     if site in store.known:
         set_statistics(backbone, store.known[site])
-        return store.known[site]
-    places = dict[bytes, tuple[Tensor | ImageFiles, int]]()
+        return store.known[site], {}
+    inputs = dict[bytes, tuple[bytes, Tensor | ImageFiles, int]]()
     for part, samples in domain.parts.items():
         if part in OF_STATISTICS:
             x = _drawn(samples, keys[part]) if samples.noise else samples.x
-            places |= {key: (x, place) for place, key in enumerate(keys[part])}
-
-    def through_trunk(network: TwoStatistics, key: bytes) -> Tensor:
-        return network.through_trunk(_input(*places[key], device))[0]
-
-    for network in networks:
-        inner = _each(partial(through_trunk, network), chosen, device)
-        with _one_thread():
-            network.adapt(inner)
-    statistics = torch.cat([network.statistics for network in networks])
+            names = keys_of(x) if samples.noise else keys[part]
+            inputs |= {key: (names[place], x, place) for place, key in enumerate(keys[part])}
+    chosen = [inputs[key] for key in _chosen(keys)]
+    inner = _each(lambda each: backbone.through_trunks(_input(*each[1:], device)), chosen, device)
+    with _one_thread():
+        for body, outputs in zip(backbone.bodies, zip(*inner, strict=True), strict=True):
+            if isinstance(body.network, TwoStatistics):
+                body.network.adapt(outputs)
+    statistics = torch.cat([network.statistics for network in adaptable(backbone)])
     store.add([site], statistics[None])
-    return statistics
+    return statistics, {name: each for (name, *_), each in zip(chosen, inner, strict=True)}

@@ -1,5 +1,8 @@
 """Features of a frozen body: once a sample, kept in memory and in files, the same bits in any company."""
 
+import os
+import weakref
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +14,14 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from fda_flower.datasets import Domain, FederatedDataset, Samples
+from fda_flower.datasets import Domain, FederatedDataset, Samples, pixels, preparation
 from fda_flower.datasets.looks import Look
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.models import Train, build_model
-from fda_flower.models.kinds import Together
+from fda_flower.models.kinds import Together, set_statistics
 from fda_flower.models.split import split
+from fda_flower.prediction import features as of_features
 from fda_flower.prediction.features import FeatureStore, digest_of, features, federation_features, keys_of
 
 CPU = torch.device("cpu")
@@ -138,14 +142,18 @@ def test_noise_is_drawn_once_and_not_stored(tmp_path):
     assert not list(tmp_path.rglob("*.safetensors"))
 
 
-def test_files_have_the_features_of_their_images_and_are_known_by_their_content(tmp_path):
-    x = images().x
-    paths = [tmp_path / f"{number}.png" for number in range(5)]
+def as_files(x, folder):
+    paths = tuple(folder / f"{number}.png" for number in range(len(x)))
     for path, image in zip(paths, x, strict=True):
         Image.fromarray(image.permute(1, 2, 0).numpy()).save(path)
+    return paths
+
+
+def test_files_have_the_features_of_their_images_and_are_known_by_their_content(tmp_path):
+    paths = as_files(images().x, tmp_path)
     backbone = Backbone()
     store = FeatureStore.of(digest_of(backbone), None)
-    files: Any = ImageFiles(tuple(paths), 8)
+    files: Any = ImageFiles(paths, 8)
     found = features(backbone, Samples(files, torch.arange(5)), store, CPU)
     np.testing.assert_array_equal(found.x, made(images()).x)
     paths[0].write_bytes(paths[1].read_bytes())
@@ -233,6 +241,38 @@ def test_own_statistics_see_no_test_sample_and_no_order():
     assert torch.equal(other.statistics, domain.statistics)
     for changed in (of_site(train=x[1:]), of_site(noise=0.1), of_site(seed=1)):
         assert not torch.equal(made_at(changed)[0].statistics, domain.statistics)
+
+
+@pytest.mark.parametrize("most", [4, 1024])
+def test_an_image_is_decoded_once_and_few_are_in_memory(most, tmp_path, monkeypatch):
+    """They are the ones that pass, and what the trunk makes of those that statistics are of."""
+    decoded, alive, begun = Counter[Any](), list[Any](), list[int]()
+
+    def decode(path, *how):
+        decoded[path] += 1
+        alive[:] = [each for each in alive if each() is not None]
+        assert len(alive) <= 2 * len(os.sched_getaffinity(0))
+        image = pixels.decode(path, *how)
+        alive.append(weakref.ref(image))
+        return image
+
+    def adapt(*arguments):
+        statistics, passed = adapt_of_features(*arguments)
+        begun.append(len(passed))
+        return statistics, passed
+
+    adapt_of_features = of_features._adapt
+    monkeypatch.setattr(preparation, "decode", decode)
+    monkeypatch.setattr(of_features, "_adapt", adapt)
+    monkeypatch.setattr(of_features, "MOST_OF_STATISTICS", most)
+    paths = as_files(images(41).x, tmp_path)
+    parts = {"train": paths[:20], "test": paths[20:28], "unlabelled": paths[28:]}
+    site, backbone = of_site(**{name: ImageFiles(each, 8) for name, each in parts.items()}), two_statistics()
+    domain, new = made_at(site, backbone=backbone)
+    assert (new, decoded, begun) == (41, dict.fromkeys(paths, 1), [min(most, 33)])
+    set_statistics(backbone, domain.statistics)
+    again = features(backbone, site.domains["a"].train, FeatureStore(None, {}), CPU)
+    assert torch.equal(again.x, domain.train.x), "with another pass through the trunk"
 
 
 def test_features_with_own_statistics_are_kept_by_site(tmp_path):
