@@ -143,7 +143,7 @@ def check_patients(config: RunConfig, name: str) -> str:
 
     Returns who is a patient, in words.
     """
-    import torch
+    import numpy as np
 
     from fda_flower.datasets import DATASETS, load_domain
 
@@ -151,7 +151,7 @@ def check_patients(config: RunConfig, name: str) -> str:
     domain.check_patients()
     parts = domain.parts.values()
     groups = [part.groups for part in parts if part.groups is not None]
-    units = len(torch.unique(torch.cat(groups))) if groups else None
+    units = len(np.unique(np.concatenate(groups))) if groups else None
     is_table = "ignore" in signature(DATASETS[config.dataset].loader).parameters
     group = f"{'column ' if is_table else ''}'{config.data.patients}'"
     return who_is_a_patient(group, sum(map(len, parts)), units)
@@ -324,7 +324,7 @@ def _load_site(config: RunConfig, name: str, shared: "FederatedDataset | None", 
     training = config.target_training if is_target else config.source_training
     settings: dict[str, Any] = {"training": training, "seed": config.seed, "threads": config.threads}
     kind = TargetClient if is_target else SourceClient
-    client = partial(kind, data.domains[name].to(device), about=about, **settings)
+    client = partial(kind, data.domains[name], about=about, **settings)
     return data, device, client
 
 

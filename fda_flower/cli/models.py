@@ -149,8 +149,7 @@ def evaluate(
     pair = (model.labels(outputs), model.labels(y)) if model.about.task == "regression" else (outputs, y)
     predicted, labels = pair
     metrics = measure(predicted, labels, model.about.task, model.about.mask)
-    groups = None if new.samples.groups is None else new.samples.groups.numpy()
-    units = None if new.samples.units == len(y) else new.samples.units
+    groups, units = new.samples.groups, None if new.samples.units == len(y) else new.samples.units
     intervals = intervals_of(predicted, labels, model.about.task, groups)
     headline = headline_beside(run, model.about, outputs, y, metrics)
     baseline = baseline_of(model.about, outputs, y, metrics)

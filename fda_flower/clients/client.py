@@ -46,6 +46,7 @@ from fda_flower.metrics.survival import figures_of_curve
 from fda_flower.models.exchange import Exchange, frozen_digest
 from fda_flower.models.parts import Part
 from fda_flower.names.tasks import NUMBERS
+from fda_flower.prediction.batches import batches, device_of
 from fda_flower.prediction.passes import Passes, load_layers
 from fda_flower.prediction.predictors import Predictor, Single
 from fda_flower.prediction.sets import metrics_of_sets
@@ -71,7 +72,7 @@ class DomainClient(NumPyFace):
     Parameters
     ----------
     domain : Domain
-        Its data, on the device of the model; messages bring the means and deviations that standardise the
+        Its data; messages bring the means and deviations that standardise the
         columns of a table.
     model : Module
         The network; the server's weights replace its own, except the frozen ones (see `Exchange`).
@@ -168,6 +169,11 @@ class DomainClient(NumPyFace):
         }
 
     @property
+    def device(self) -> torch.device:
+        """The device of the model."""
+        return device_of(self.model)
+
+    @property
     def exchange(self) -> Exchange:
         """The model's arrays that travel, that stay here, and that are frozen."""
         return Exchange.of(self.model)
@@ -245,9 +251,10 @@ class DomainClient(NumPyFace):
             return {}
         samples = self.domain.train
         with self.drawing("gradient", config) as generator:
-            batches = samples.batches(self.training.batch_size, generator, shuffle=True)
-            parameters, loss = self.parameters(), training_loss(samples, self.training)
-            return batch_gradients(self.model, batches, loss, config, parameters).arrays
+            size, parameters = self.training.batch_size, self.parameters()
+            drawn = batches(samples, size, generator, shuffle=True, device=self.device)
+            loss = training_loss(samples, self.training)
+            return batch_gradients(self.model, drawn, loss, config, parameters).arrays
 
     def train_on(
         self,
@@ -336,8 +343,7 @@ class DomainClient(NumPyFace):
 
     def judge_of(self, samples: Samples) -> Judge:
         """Return what measures outputs for samples of the domain, NumPy arrays of shape ``(n, C)``."""
-        known = samples.to(torch.device("cpu"))
-        return lambda outputs: self.metrics_of(torch.from_numpy(outputs), known)
+        return lambda outputs: self.metrics_of(torch.from_numpy(outputs), samples)
 
     def _units_of(self, outputs: Tensor) -> dict[str, float]:
         """Return the number of the test set's units, if some have several samples, and what they tell."""
@@ -346,8 +352,8 @@ class DomainClient(NumPyFace):
             return {}
         found: dict[str, float] = {UNITS: test.units}
         if test.task == "classes":
-            right = (outputs.argmax(dim=1) == test.y).cpu().numpy()
-            size = share_size(right, _groups_of(test))
+            right = outputs.argmax(dim=1).cpu().numpy() == test.y
+            size = share_size(right, test.groups)
             found |= {} if size is None else {EFFECTIVE: size}
         return found
 
@@ -356,14 +362,8 @@ class DomainClient(NumPyFace):
         if calibration.most < exact(ASKED) or not len(outputs):
             return {}
         thresholds = calibration.thresholds(ASKED, outputs.shape[1])
-        predictions, y = (each.cpu().numpy() for each in (outputs, self.domain.test.y))
-        sets = metrics_of_sets(
-            thresholds,
-            predictions,
-            y,
-            lambda ends: self.domain.labels(torch.from_numpy(ends)).numpy(),
-            _groups_of(self.domain.test),
-        )
+        test = self.domain.test
+        sets = metrics_of_sets(thresholds, outputs.cpu().numpy(), test.y, self.domain.labels, test.groups)
         return {f"{SETS}-{name}": value for name, value in {"asked": ASKED, **sets}.items()}
 
     def announce(
@@ -378,20 +378,20 @@ class DomainClient(NumPyFace):
         """Return the arrays of test outputs that a message requests."""
         records, y = dict[str, Layers](), self.domain.test.y
         if self.domain.test.task == "multilabel" and config.get(protocol.CONFUSION):
-            figures = figures_of_labels(outputs.cpu().numpy(), y.cpu().numpy())
-            units = units_by_label(y.cpu().numpy(), _groups_of(self.domain.test))
+            figures = figures_of_labels(outputs.cpu().numpy(), y)
+            units = units_by_label(y, self.domain.test.groups)
             return {protocol.CONFUSION: {"figures": figures, "examples": np.array(len(y)), **units}}
         if (outcomes := self.domain.test.outcomes) is not None and config.get(protocol.CONFUSION):
             return {protocol.CONFUSION: figures_of_curve(outcomes)}
         if self.domain.test.task != "classes":
             return records
         if config.get(protocol.OUTCOMES):
-            right = (outputs.argmax(dim=1) == y).cpu().numpy()
+            right = outputs.argmax(dim=1).cpu().numpy() == y
             records[protocol.OUTCOMES] = {"right": np.packbits(right), "examples": np.array(len(y))}
         if config.get(protocol.CONFUSION):
             records[protocol.CONFUSION] = {
-                "counts": confusion(outputs.cpu().numpy(), y.cpu().numpy()),
-                **units_by_class(y.cpu().numpy(), outputs.shape[1], _groups_of(self.domain.test)),
+                "counts": confusion(outputs.cpu().numpy(), y),
+                **units_by_class(y, outputs.shape[1], self.domain.test.groups),
             }
         return records
 
@@ -405,7 +405,7 @@ class DomainClient(NumPyFace):
             if tuple(samples.x.shape[1:]) == (0,):
                 why = "is not a target of this run, and has no features of its test samples"
                 raise ConfigError(f"'{self.domain.name}' {why}", thing="evaluation", value=self.domain.name)
-        return Passes(self.model, samples, partial(self.drawing, phase, config))
+        return Passes(self.model, samples, partial(self.drawing, phase, config), self.device)
 
     def parameters(self) -> list[Tensor]:
         """Return the model's unfrozen parameters, in the order of its state dictionary."""
@@ -430,7 +430,7 @@ class DomainClient(NumPyFace):
     def drawing(self, phase: str, config: Settings) -> Iterator[torch.Generator]:
         """Derive all randomness in the block from the seed, the phase, the round and the domain."""
         seed = derive_seed(self.seed, phase, config.get(protocol.SERVER_ROUND, 0), self.domain.name)
-        with repeatable(seed, self.threads, self.domain.train.y.device):
+        with repeatable(seed, self.threads, self.device):
             yield torch.Generator().manual_seed(seed)
 
     def adapted(self, layers: Layers, config: Settings) -> Layers:
@@ -448,7 +448,7 @@ class DomainClient(NumPyFace):
         """Yield all training samples of the domain in batches without labels."""
         for samples in (self.domain.train, self.domain.unlabelled):
             if samples is not None:
-                yield from (x for x, _ in samples.batches(ESTIMATION_BATCH, generator))
+                yield from (x for x, _ in batches(samples, ESTIMATION_BATCH, generator, device=self.device))
 
 
 class SourceClient(DomainClient):
@@ -486,11 +486,6 @@ class TargetClient(DomainClient):
         rare = rare_headline_of(self.domain.train, len(names))
         properties |= {protocol.FEW_EVENTS: True} if few_events(self.domain.train) else {}
         return properties | ({} if rare is None else {protocol.HEADLINE: rare})
-
-
-def _groups_of(samples: Samples) -> NDArray[Any] | None:
-    """Return the group of each sample, such as a patient; None if each is its own."""
-    return None if samples.groups is None else samples.groups.cpu().numpy()
 
 
 @lru_cache(typed=True)

@@ -5,7 +5,6 @@ from functools import reduce
 from logging import INFO
 
 import numpy as np
-import torch
 from flwr.common import log
 from numpy.typing import NDArray
 
@@ -48,7 +47,7 @@ def rows_at_site(domain: Domain, classes: int) -> SiteRows:
         raise ConfigError("images have no rows to describe", thing="images", value=domain.name, remedy=remedy)
     groups = [each.groups for each in parts if each.groups is not None]
     rows = sum(map(len, parts))
-    units = torch.cat(groups).cpu().numpy() if len(groups) == len(parts) else np.arange(rows)
+    units = np.concatenate(groups) if len(groups) == len(parts) else np.arange(rows)
     values = np.concatenate([_values_of(each) for each in parts])
     labels = np.concatenate([_labels_of(each, classes) for each in parts])
     return SiteRows(values, labels, np.unique(units, return_inverse=True)[1], classes, _events_in(parts))
@@ -62,12 +61,12 @@ def _events_in(parts: Sequence[Samples]) -> NDArray[np.float64] | None:
 
 def _values_of(samples: Samples) -> NDArray[np.float64]:
     values = samples.x if samples.values is None else samples.values
-    return np.asarray(values.double().cpu().numpy())
+    return np.asarray(values, np.float64)
 
 
 def _labels_of(samples: Samples, classes: int) -> NDArray[np.int64]:
     """Return the classes of samples, or which of several labels each has; -1 where it is unknown."""
-    y = samples.y.cpu().double().numpy()
+    y = samples.y.astype(np.float64)
     if not classes or samples.task == "survival":
         return np.full(len(y), -1)
     return np.where(np.isnan(y), -1, y).astype(np.int64)

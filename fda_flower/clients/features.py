@@ -28,12 +28,7 @@ def features_and_labels(
     """
     train = client.domain.train if samples is None else samples
     _, features = client.passes(config, "features", train).outputs_and_features(model)
-    return features.cpu().double().numpy(), train.y.cpu().numpy()
-
-
-def groups_of(samples: Samples) -> NDArray[Any] | None:
-    """Return the group of each sample, such as a patient, if there are groups."""
-    return None if samples.groups is None else samples.groups.cpu().numpy()
+    return features.cpu().double().numpy(), train.y
 
 
 def mix_gaussians(client: DomainClient, request: TrainRequest, question: MixGaussians) -> TrainReply:
@@ -67,5 +62,5 @@ def mixture(
         known = ClassGaussians.initial(*shape_of_head(model))
         return ClassGaussians.of(features, labels, known, ridge), 1.0, labels
     known = ClassGaussians.from_layers(question.gaussians)
-    share = choose_share(features, labels, known, question.folds, ridge, groups_of(client.domain.train))
+    share = choose_share(features, labels, known, question.folds, ridge, client.domain.train.groups)
     return ClassGaussians.of(features, labels, known, ridge).mixed(known, share), float(share), labels

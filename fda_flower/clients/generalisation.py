@@ -27,7 +27,7 @@ def measure_loss(client: DomainClient, request: TrainRequest, question: MeasureL
     model, train = client.received(request), client.domain.train
     client.load(model)
     with client.drawing("loss", request.config) as generator:
-        loss = mean_loss(predict(client.model, train, generator), train.y, train.task)
+        loss = mean_loss(predict(client.model, train, generator, device=client.device), train)
     return replace(client.train_from(model, request.config), answer=LossMeasured(loss_at_start=loss))
 
 

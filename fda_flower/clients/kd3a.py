@@ -13,6 +13,7 @@ from fda_flower.clients.training import Objective, train
 from fda_flower.datasets import Samples
 from fda_flower.files import derive_seed
 from fda_flower.models.parts import batch_norms, head_names
+from fda_flower.prediction.batches import batches
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.kd3a import Distil, Distilled
 from fda_flower.wire.protocol import SERVER_ROUND, TrainReply, TrainRequest
@@ -26,7 +27,7 @@ def distil(client: TargetClient, request: TrainRequest, question: Distil) -> Tra
     """
     config, gate = request.config, question.gate
     whole, training = client.domain.inputs, client.training_in(config)
-    samples = replace(whole, y=torch.arange(len(whole), device=whole.y.device))  # their positions
+    samples = replace(whole, y=np.arange(len(whole)))  # their positions
     models = {domain: client.exchange.named(model) for domain, model in sorted(question.models.items())}
     votes = _votes(client, list(models.values()), samples, config, question.teacher_bn == "batch")
     client.load(client.received(request))
@@ -37,7 +38,7 @@ def distil(client: TargetClient, request: TrainRequest, question: Distil) -> Tra
     if mask.any():
         mixes = question.mixup and len(samples.x.shape) > 2
         with client.drawing("train", config) as generator:
-            device = samples.y.device
+            device = client.device
             objective = distillation(
                 torch.from_numpy(labels).to(device),
                 torch.from_numpy(mask).to(device),
@@ -74,7 +75,9 @@ def _votes(
         for layer in batch_norms(client.model):
             layer.train(of_batch)
         with client.drawing("vote", config) as generator:
-            for x, positions in samples.batches(client.training.batch_size, generator, shuffle=True):
+            for x, positions in batches(
+                samples, client.training.batch_size, generator, shuffle=True, device=client.device
+            ):
                 largest, predicted = client.model(x).softmax(dim=1).max(dim=1)
                 rows = positions.cpu().numpy()
                 confidences[rows, k], classes[rows, k] = largest.cpu().numpy(), predicted.cpu().numpy()

@@ -16,7 +16,6 @@ from torch.nn.functional import cross_entropy, mse_loss
 from fda_flower.aggregation import Calibration, Layers, Mixture
 from fda_flower.aggregation.mixture import MixturePlan
 from fda_flower.clients.client import Settings, TargetClient
-from fda_flower.clients.features import groups_of
 from fda_flower.clients.mixture_members import (
     Learner,
     Positions,
@@ -30,6 +29,7 @@ from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import Judge, metric_names
 from fda_flower.models.parts import head_names, head_of, to_train
+from fda_flower.prediction.batches import CPU, batches, device_of
 from fda_flower.prediction.predictors import Mixed, Single
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.mixture import EvaluateMixture, MixtureReport
@@ -57,7 +57,7 @@ def evaluate_mixture(
     mixed = Mixed(trained.mixture, models, trained.prior[trained.views_used])
     student = mixing.student(trained, mixed) if question.student else None
     predictor = mixed if student is None else student
-    labels, groups = client.domain.train.y.cpu().numpy(), groups_of(client.domain.train)
+    labels, groups = client.domain.train.y, client.domain.train.groups
     calibration = None
     if not client.domain.mask and client.domain.train.outcomes is None:  # or else not all labels are known
         calibration = Calibration.of(trained.held_out_predictions(labels, groups), labels, groups)
@@ -94,7 +94,7 @@ class Mixing:
         if not rest:
             return client.single(soup(trained.models) or first, config)
         with client.drawing("student", config) as generator:
-            samples = samples_of_student(client.domain.train, rest, generator)
+            samples = samples_of_student(client.domain.train, rest, generator, client.device)
             taught = mixed.outputs(client.passes(config, "student", samples))
             client.load(first)
             learn(client.model, samples, taught, client.training_in(config).learning_rate, generator)
@@ -117,14 +117,14 @@ class Mixing:
                     client, sources, own, self._part(positions), {}, BLEND_MU
                 )[0],
             ),
-            samples.y.cpu().numpy(),
+            samples.y,
             sources=sources,
             first=first,
             rounds=range(done + 1, now + 1),
             plan=plan,
             seed=client.seed,
             own=own,
-            groups=groups_of(samples),
+            groups=samples.groups,
         )
         self._keep(trained, {"key": key, "round": now})
         return trained
@@ -183,15 +183,14 @@ class Mixing:
         samples = self.client.domain.train
         if len(positions) == len(samples):
             return samples
-        return samples.take(torch.from_numpy(positions).to(samples.y.device))
+        return samples.take(positions)
 
     def report(
         self, trained: TrainedMixture[Layers], outputs: Mapping[str, Sequence[NDArray[Any]]], metric: str
     ) -> MixtureReport:
         """Return the numbers of each member and the folds, given the members' outputs for the test set."""
         mixture, domain = trained.mixture, self.client.domain
-        labels, groups = domain.train.y, groups_of(domain.train)
-        known = labels.cpu().numpy(), groups
+        known = domain.train.y, domain.train.groups
         alone = trained.held_out_without_sources(*known)
         held_out, test = self.client.judge_of(domain.train), self.client.judge_of(domain.test)
 
@@ -223,12 +222,12 @@ def _logarithms(probabilities: NDArray[Any]) -> NDArray[Any]:
 def _digest(first: Layers, samples: Samples, *others: object) -> str:
     """Return a digest of everything that determines the target's own models."""
     digest = hashlib.sha256(repr((samples.noise, others)).encode())
-    groups = groups_of(samples)
-    for array in [*first.values(), *([] if groups is None else [groups])]:
+    groups = [] if samples.groups is None else [samples.groups]
+    for array in [*first.values(), *groups]:
         digest.update(array.tobytes())
-    for batch in replace(samples, noise=0.0).batches(256, torch.Generator()):
+    for batch in batches(replace(samples, noise=0.0), 256, torch.Generator()):
         for tensor in batch:
-            digest.update(tensor.cpu().numpy().tobytes())
+            digest.update(tensor.numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -243,18 +242,20 @@ LEAST_STEPS, LEAST_PASSES = 500, 10
 BATCH = 32
 
 
-def samples_of_student(labelled: Samples, unlabelled: Samples, generator: torch.Generator) -> Samples:
+def samples_of_student(
+    labelled: Samples, unlabelled: Samples, generator: torch.Generator, device: torch.device = CPU
+) -> Samples:
     """Return a student's samples: all labelled ones, and at most 3,000 unlabelled ones.
 
     Noise that is added on access is drawn once, so that mixture and student see the same samples.
     """
     if len(unlabelled) > MOST_UNLABELLED:
         chosen = torch.randperm(len(unlabelled), generator=generator)[:MOST_UNLABELLED].sort().values
-        unlabelled = unlabelled.take(chosen.to(unlabelled.y.device))
+        unlabelled = unlabelled.take(chosen.numpy())
     samples = labelled.without_labels().joined(unlabelled)
     if samples.noise:
-        drawn = [x for x, _ in samples.batches(256, generator)]
-        samples = replace(samples, x=torch.cat(drawn), noise=0.0)
+        drawn = [x.cpu().numpy() for x, _ in batches(samples, 256, generator, device=device)]
+        samples = replace(samples, x=np.concatenate(drawn), noise=0.0)
     return samples
 
 
@@ -267,16 +268,16 @@ def learn(
     logarithms of the mixture's probabilities for each sample, or its numbers, shape ``(n, C)``; the samples'
     labels are ignored. The `generator` determines their order in each pass.
     """
-    positions = replace(samples, y=torch.arange(len(samples), device=samples.y.device))
-    batches = math.ceil(len(samples) / BATCH)
-    passes = max(LEAST_PASSES, math.ceil(LEAST_STEPS / batches))
+    positions, device = replace(samples, y=np.arange(len(samples))), device_of(model)
+    parts = math.ceil(len(samples) / BATCH)
+    passes = max(LEAST_PASSES, math.ceil(LEAST_STEPS / parts))
     regression = samples.task == "regression"
     aims = taught if regression else taught.exp()
     loss_of = mse_loss if regression else cross_entropy
     optimizer = OPTIMIZERS["adam"](to_train(model, "all"), lr=learning_rate)
-    steps, step = passes * batches, 0
+    steps, step = passes * parts, 0
     for _ in range(passes):
-        for x, rows in positions.batches(BATCH, generator, shuffle=True):
+        for x, rows in batches(positions, BATCH, generator, shuffle=True, device=device):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate * (1 + math.cos(math.pi * step / steps)) / 2
             optimizer.zero_grad()

@@ -13,6 +13,7 @@ from fda_flower.clients.training import OPTIMIZERS
 from fda_flower.datasets import Samples
 from fda_flower.errors import invalid
 from fda_flower.models.parts import features_of, frozen_names, has_body, head_of
+from fda_flower.prediction.batches import batches, device_of
 from fda_flower.site.accountant import Steps
 from fda_flower.site.noise import PatientPrivacy, Randomness, gaussian
 
@@ -165,7 +166,8 @@ def _parts(gradient: Tensor, head: nn.Linear) -> list[Tensor]:
 
 def _features(model: nn.Module, samples: Samples, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     with torch.no_grad(), features_of(model) as features:
-        labels = [y for x, y in samples.batches(PASS, generator) if model(x) is not None]
+        parts = batches(samples, PASS, generator, device=device_of(model))
+        labels = [y for x, y in parts if model(x) is not None]
     return torch.cat(features).cpu(), torch.cat(labels).cpu()
 
 
@@ -173,7 +175,7 @@ def _patients(samples: Samples) -> tuple[NDArray[np.intp], Tensor]:
     """Return the number of each sample's patient, from 0, and its share of the patient's samples, float64."""
     if samples.groups is None:
         return np.arange(len(samples)), torch.ones(len(samples), dtype=torch.float64)
-    _, owner, counts = np.unique(samples.groups.cpu().numpy(), return_inverse=True, return_counts=True)
+    _, owner, counts = np.unique(samples.groups, return_inverse=True, return_counts=True)
     return owner, torch.from_numpy(1 / counts[owner])
 
 

@@ -16,7 +16,6 @@ from fda_flower.aggregation import (
     gradient_similarity,
 )
 from fda_flower.clients.client import DomainClient, Settings, TargetClient
-from fda_flower.clients.features import groups_of
 from fda_flower.clients.gradients import Loss
 from fda_flower.clients.settings import LocalTraining
 from fda_flower.clients.training import OPTIMIZERS, mean_gradient, penalised, plain_objective, training_loss
@@ -278,11 +277,11 @@ def evaluate_neighbours(
     config, train = request.config, client.domain.train
     layers = client.single(client.received(request), config).layers
     outputs, keys = client.passes(config, "keys", train).outputs_and_features(layers)
-    labels, k = train.y.cpu().numpy(), question.k
+    labels, k = train.y, question.k
     predictor = Neighbours(layers, keys.cpu().double().numpy(), labels, k, question.scale, 0.0)
     weight = question.weight
     if weight is None:
-        groups = groups_of(train)
+        groups = train.groups
         near = predictor.near(outputs.shape[1], groups=groups)
         weight = choose_weight(outputs.cpu().numpy(), near, labels, groups)
     reply = client.score(replace(predictor, weight=float(weight)), config)

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Sums, shape_of_head, widths_of
 from fda_flower.clients.calibration import keep_calibration
 from fda_flower.clients.client import DomainClient, TargetClient
 from fda_flower.clients.columns import masked_columns
-from fda_flower.clients.features import features_and_labels, groups_of
+from fda_flower.clients.features import features_and_labels
 from fda_flower.clients.ridge_numpy import Array, Labelled, fit_target, source_sums
 from fda_flower.clients.secure_sums import masked_sums
 from fda_flower.datasets import Samples
+from fda_flower.datasets.drawing import Generator
 from fda_flower.errors import invalid
 from fda_flower.files import derive_seed
 from fda_flower.wire.asked.ridge import FitHead, Summed, SumRows
@@ -75,9 +75,9 @@ def rows_of(client: DomainClient, request: TrainRequest, rest: bool = False) -> 
     if unlabelled is not None and len(unlabelled):
         chosen = chosen_at_random(unlabelled, derive_seed(client.seed, "ridge", client.domain.name))
         rows = _with_one(features_and_labels(client, model, request.config, chosen)[0])
-        theirs = groups_of(chosen)
+        theirs = chosen.groups
     classes, train = classes_of(client, request), client.domain.train
-    own = Labelled(_with_one(features), labels, classes, widths_of(model), groups_of(train), rows, theirs)
+    own = Labelled(_with_one(features), labels, classes, widths_of(model), train.groups, rows, theirs)
     seed = derive_seed(client.seed, "curve", client.domain.name)
     return replace(own, judge=client.judge_of(train), what=train.task, outcomes=train.outcomes, seed=seed)
 
@@ -90,8 +90,8 @@ def chosen_at_random(samples: Samples, seed: int) -> Samples:
     """Return at most `MOST_UNLABELLED` samples, in their order."""
     if len(samples) <= MOST_UNLABELLED:
         return samples
-    order = samples.order(torch.Generator().manual_seed(seed))
-    return samples.take(order[:MOST_UNLABELLED].sort().values)
+    order = samples.order(Generator(seed))
+    return samples.take(np.sort(order[:MOST_UNLABELLED]))
 
 
 def classes_of(client: DomainClient, request: TrainRequest) -> int | None:

@@ -23,7 +23,6 @@ from fda_flower.aggregation.labels import factor_for
 from fda_flower.aggregation.ridge import paths_of
 from fda_flower.aggregation.units import Units
 from fda_flower.clients.client import DomainClient
-from fda_flower.clients.features import groups_of
 from fda_flower.clients.ridge import rows_of, unchanged
 from fda_flower.clients.ridge_numpy import Array, Labelled, TargetHead, fit_from, placed
 from fda_flower.clients.secure_sums import as_masked
@@ -168,8 +167,8 @@ def _fewest_cases(samples: Samples, metric: str) -> dict[str, int]:
     """Return the number of samples, or patients, of the rarest class, if each counts alike in the metric."""
     if samples.task != "classes" or not METRICS[metric].over_classes:
         return {}
-    y = samples.y.cpu().numpy()
-    cases = Units.of(len(y), groups_of(samples)).of_class(y)
+    y = samples.y
+    cases = Units.of(len(y), samples.groups).of_class(y)
     return {"fewest_cases": int(cases[cases > 0].min())}
 
 
@@ -196,5 +195,5 @@ def _metrics_at_site(
     without, together = (each.cpu().double().numpy() for each in (alone, outputs))
     return {
         **answer,
-        **compare(client.judge_of(test), metric, without, together, test.truth, groups_of(test)),
+        **compare(client.judge_of(test), metric, without, together, test.truth, test.groups),
     }

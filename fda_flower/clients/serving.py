@@ -237,8 +237,8 @@ def _fewest(samples: Any) -> int | None:
     """Return the fewest units of a class that has any; None if the labels are no classes."""
     if samples is None or not len(samples) or samples.task != "classes":
         return None
-    y = samples.y.cpu().numpy()
-    units = np.arange(len(y)) if samples.groups is None else samples.groups.cpu().numpy()
+    y = samples.y
+    units = np.arange(len(y)) if samples.groups is None else samples.groups
     _, counts = np.unique(np.unique(np.stack([y, units]), axis=1)[0], return_counts=True)
     return int(counts.min())
 

@@ -24,6 +24,7 @@ from fda_flower.metrics import HIGH, LOW, METRICS, intervals_of, measure, metric
 from fda_flower.models.devices import deterministic, forked, widest_float
 from fda_flower.models.parts import Part, to_train
 from fda_flower.names.tasks import Task
+from fda_flower.prediction.batches import batches, device_of, tensor_of
 from fda_flower.prediction.passes import predict
 
 CPU = torch.device("cpu")
@@ -48,7 +49,7 @@ def train(
     Parameters
     ----------
     model : Module
-        The network, on the device of the samples.
+        The network.
     samples : Samples
         The training samples.
     training : LocalTraining
@@ -73,11 +74,14 @@ def train(
     optimizer = OPTIMIZERS[training.optimizer](parameters, lr=training.learning_rate)
     objective = plain_objective(samples, training) if objective is None else objective
     objective = penalised(objective, model, training)
-    losses, sizes = list[Tensor](), list[int]()
+    losses, sizes, device = list[Tensor](), list[int](), device_of(model)
     trained = set(parameters)
     with _without_gradients([p for p in every_parameter if p not in trained]):
         for _ in range(training.epochs):
-            for x, y in samples.batches(training.batch_size, generator, shuffle=True, cut=training.batches):
+            drawn = batches(
+                samples, training.batch_size, generator, shuffle=True, cut=training.batches, device=device
+            )
+            for x, y in drawn:
                 for parameter in every_parameter:
                     parameter.grad = None
                 loss = objective(model, x, y)
@@ -149,8 +153,8 @@ def mean_gradient(
     named = model.named_parameters(remove_duplicate=False)
     parameters = {name: p for name, p in named if p.requires_grad}
     sums, count = {name: torch.zeros_like(p).detach() for name, p in parameters.items()}, 0
-    batches = samples.batches(training.batch_size, generator)
-    for _ in each_gradient(model, batches, training_loss(samples, training), evaluation):
+    drawn = batches(samples, training.batch_size, generator, device=device_of(model))
+    for _ in each_gradient(model, drawn, training_loss(samples, training), evaluation):
         count += 1
         for name, parameter in parameters.items():
             if parameter.grad is not None:
@@ -162,24 +166,25 @@ def evaluate(
     model: nn.Module, samples: Samples, generator: torch.Generator, batch_size: int = 256
 ) -> tuple[float, float]:
     """Return a model's mean loss on samples, and its task's headline, NaN if unknown; see `metrics_of`."""
-    measured = metrics_of(predict(model, samples, generator, batch_size), samples)
+    outputs = predict(model, samples, generator, batch_size, device_of(model))
+    measured = metrics_of(outputs, samples)
     return measured["loss"], measured.get(metric_names(samples.task)[0], math.nan)
 
 
-def mean_loss(outputs: Tensor, y: Tensor, task: Task) -> float:
+def mean_loss(outputs: Tensor, samples: Samples) -> float:
     """Return the mean loss of outputs (see `loss_for`), summed in float64 where the device has it."""
-    widest = widest_float(outputs.device)
-    if task == "classes":
+    widest, y = widest_float(outputs.device), tensor_of(samples.y, outputs.device)
+    if samples.task == "classes":
         # Ten times as fast as torch's cross entropy for a few classes, because it iterates along samples.
         losses = -log_softmax(outputs.T, dim=0).gather(0, y[None])
         return float(losses.sum(dtype=widest)) / len(y)
-    return float(LOSSES[task](outputs, y, reduction="none").sum(dtype=widest)) / y.numel()
+    return float(LOSSES[samples.task](outputs, y, reduction="none").sum(dtype=widest)) / y.numel()
 
 
 def metrics_of(
     outputs: Tensor,
     samples: Samples,
-    to_labels: Callable[[Tensor], Tensor] | None = None,
+    to_labels: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
     mask: bool = False,
 ) -> dict[str, float]:
     """Return ``loss`` and the metrics of `fda_flower.metrics.measure`; ``r2`` of infinite outputs is −∞.
@@ -187,21 +192,20 @@ def metrics_of(
     For a regression `to_labels` converts outputs and labels to the labels' unit, for all but the loss.
     A `mask` has ``dice``.
     """
-    task, loss = samples.task, mean_loss(outputs, samples.y, samples.task)
+    task, loss = samples.task, mean_loss(outputs, samples)
     measured = measure(*_as_labels(outputs, samples, to_labels), task, mask)
     infinite = task == "regression" and "r2" not in measured
     return {"loss": loss, **({"r2": 1 - loss} if infinite else {}), **measured}
 
 
 def limits_of(
-    outputs: Tensor, samples: Samples, to_labels: Callable[[Tensor], Tensor] | None = None
+    outputs: Tensor, samples: Samples, to_labels: Callable[[NDArray[Any]], NDArray[Any]] | None = None
 ) -> dict[str, float]:
     """Return the ends of the metrics' intervals, by their names in `fda_flower.metrics.LIMITS`.
 
     The arguments are as in `metrics_of`.
     """
-    groups = None if samples.groups is None else samples.groups.cpu().numpy()
-    intervals = intervals_of(*_as_labels(outputs, samples, to_labels), samples.task, groups)
+    intervals = intervals_of(*_as_labels(outputs, samples, to_labels), samples.task, samples.groups)
     return {
         f"{name}{end}": value
         for name, ends in intervals.items()
@@ -211,12 +215,12 @@ def limits_of(
 
 
 def _as_labels(
-    outputs: Tensor, samples: Samples, to_labels: Callable[[Tensor], Tensor] | None
+    outputs: Tensor, samples: Samples, to_labels: Callable[[NDArray[Any]], NDArray[Any]] | None
 ) -> tuple[NDArray[Any], Any]:
     """Return outputs and what they are measured by, of a regression in the labels' unit."""
     if to_labels is None or samples.task != "regression":
         return outputs.cpu().numpy(), samples.truth
-    return to_labels(outputs).cpu().numpy(), to_labels(samples.y).cpu().numpy()
+    return to_labels(outputs.cpu().numpy()), to_labels(samples.y)
 
 
 def training_loss(samples: Samples, training: LocalTraining) -> Loss:
@@ -229,15 +233,13 @@ def training_loss(samples: Samples, training: LocalTraining) -> Loss:
         return loss_for(samples.task)
     from sklearn.utils.class_weight import compute_class_weight
 
-    y, labels = samples.y, samples.y.cpu().numpy()
-    classes = np.unique(labels)
-    present = torch.from_numpy(classes).to(y.device)
-    weights = torch.from_numpy(compute_class_weight("balanced", classes=classes, y=labels))
-    known = weights.to(y.device, widest_float(y.device))
+    classes = np.unique(samples.y)
+    present = torch.from_numpy(classes)
+    known = torch.from_numpy(compute_class_weight("balanced", classes=classes, y=samples.y))
 
     def weighted(outputs: Tensor, labels: Tensor) -> Tensor:
         weight = outputs.new_ones(outputs.shape[1])
-        weight[present] = known.to(weight)
+        weight[present.to(weight.device)] = known.to(weight)
         return cross_entropy(outputs, labels, weight=weight)
 
     return weighted

@@ -9,7 +9,8 @@ from fda_flower.datasets.folders import Note, warn
 from fda_flower.errors import invalid
 
 if TYPE_CHECKING:
-    import torch
+    import numpy as np
+    from numpy.typing import NDArray
 
     from fda_flower.aggregation import Columns
     from fda_flower.datasets.preparation import Preparation
@@ -88,7 +89,7 @@ class Domain:
         Labelled samples held out from training.
     cut : int
         Number of the domain's texts that are longer than the encoder reads.
-    statistics : Tensor, optional
+    statistics : NDArray, optional
         BatchNorm statistics of its own samples, with which a network computed the features that its samples
         are; they never leave the domain.
     body : callable, optional
@@ -104,7 +105,7 @@ class Domain:
     preparation: "Preparation | None" = None
     validation: "Samples | None" = None
     cut: int = 0
-    statistics: "torch.Tensor | None" = None
+    statistics: "NDArray[np.float32] | None" = None
     body: "Callable[[Samples], Samples] | None" = None
     mask: bool = False
 
@@ -153,14 +154,9 @@ class Domain:
             why = f"but the inputs of '{self.name}' follow from all patients, by {found[0]}"
             raise invalid("dp-unit", "patient", found[1], why)
 
-    def labels(self, outputs: "torch.Tensor") -> "torch.Tensor":
+    def labels(self, outputs: "NDArray[Any]") -> "NDArray[Any]":
         """Return a regression's outputs or scaled labels in the labels' own unit."""
         return outputs if self.preparation is None else self.preparation.labels(outputs)
-
-    def to(self, device: "torch.device") -> "Domain":
-        """Return a copy on a device."""
-        moved: Any = {name: part.to(device) for name, part in self.parts.items()}
-        return replace(self, **moved)
 
     def scaled(self) -> "Domain":
         """Return a copy with images of uint8 in [0, 1]."""

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from fda_flower.datasets.amounts import Amount, count
 from fda_flower.datasets.domains import Domain, Split, Splits
+from fda_flower.datasets.drawing import Generator
 from fda_flower.datasets.few_samples import check_horizons
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.registry import DATASETS
@@ -144,8 +146,8 @@ def forget() -> None:
         cached.cache_clear()
 
 
-def _generator(spec: DataSpec, *purpose: str) -> torch.Generator:
-    return torch.Generator().manual_seed(derive_seed(spec.seed, *purpose))
+def _generator(spec: DataSpec, *purpose: str) -> Generator:
+    return Generator(derive_seed(spec.seed, *purpose))
 
 
 def data_of(spec: DataSpec) -> Split | Mapping[str, Split]:
@@ -164,7 +166,7 @@ def _load(
     return data
 
 
-def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator, classes: Sequence[str] = ()) -> Domain:
+def _cut(domain: Domain, spec: DataSpec, generator: Generator, classes: Sequence[str] = ()) -> Domain:
     """Cut a domain to the spec's numbers of samples, and hold out its validation samples.
 
     A number is of samples, also where several are of one group: some may then have labels and others none.
@@ -193,11 +195,11 @@ def _cut(domain: Domain, spec: DataSpec, generator: torch.Generator, classes: Se
 
 
 def _dealt(
-    samples: Samples, name: str, amount: Amount | None, generator: torch.Generator
-) -> tuple[Samples, torch.Tensor]:
+    samples: Samples, name: str, amount: Amount | None, generator: Generator
+) -> tuple[Samples, NDArray[np.int64]]:
     """Return a random amount of samples, and the positions of the others."""
     if amount is None:
-        return samples, torch.empty(0, dtype=torch.int64)
+        return samples, np.empty(0, np.int64)
     wanted = count(name, amount, len(samples))
     order = samples.order(generator)
     return samples.take(order[:wanted]), order[wanted:]

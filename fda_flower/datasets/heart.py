@@ -4,10 +4,11 @@ import math
 from pathlib import Path
 from typing import Literal
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from fda_flower.datasets.domains import Split, Splits
+from fda_flower.datasets.drawing import Generator
 from fda_flower.datasets.folders import unusable
 from fda_flower.datasets.numbers import to_numbers
 from fda_flower.datasets.preparation import Column, TablePreparation
@@ -67,15 +68,15 @@ def load(data_dir: Path | None, seed: int, split: Literal["seed", "flamby"] = "s
 
 
 def _split(path: Path, seed: int | None) -> Split:
-    rows = torch.tensor(_read(path), dtype=torch.float64).reshape(-1, COLUMNS)
+    rows = np.array(_read(path), np.float64).reshape(-1, COLUMNS)
     if len(rows) < FEWEST:
         what = f"has {len(rows)} patients without a missing value, at least {FEWEST} are needed"
         raise unusable("data file", path, what, "get it again")
-    labels = (rows[:, LABEL] > 0).long()
+    labels = (rows[:, LABEL] > 0).astype(np.int64)
     if seed is None:
         train, test = _flamby(labels)
     else:
-        train, test = balanced(labels, int(TRAIN_SHARE * len(rows)), torch.Generator().manual_seed(seed))
+        train, test = balanced(labels, int(TRAIN_SHARE * len(rows)), Generator(seed))
     columns: dict[str, Column] = {name: rows[:, column] for name, column in NUMBERS.items()}
     columns |= {name: [f"{level:g}" for level in rows[:, at]] for name, at in CATEGORIES.items()}
     words = {name: tuple(map(str, levels)) for name, levels in LEVELS.items()}
@@ -87,15 +88,15 @@ def _split(path: Path, seed: int | None) -> Split:
     return Split(samples.take(train), samples.take(test), 2, features=features, preparation=preparation)
 
 
-def _flamby(labels: Tensor) -> tuple[Tensor, Tensor]:
+def _flamby(labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the indices of FLamby's training and test patients, balanced if each class has more than two."""
     from sklearn.model_selection import train_test_split
 
-    large = int(torch.bincount(labels, minlength=2).min()) > 2
+    large = np.bincount(labels, minlength=2).min() > 2
     shares = {"train_size": TRAIN_SHARE, "test_size": 1 - TRAIN_SHARE}
-    stratify = labels.numpy() if large else None
+    stratify = labels if large else None
     train, test = train_test_split(range(len(labels)), random_state=FLAMBY_STATE, stratify=stratify, **shares)
-    return torch.tensor(train), torch.tensor(test)
+    return np.array(train), np.array(test)
 
 
 def _read(path: Path) -> list[list[float]]:

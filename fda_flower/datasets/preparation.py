@@ -10,9 +10,7 @@ from threading import Lock
 from typing import Any, ClassVar, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fda_flower.aggregation.columns import FARTHEST, Columns
 from fda_flower.datasets.folders import LISTED, unusable
@@ -21,14 +19,13 @@ from fda_flower.datasets.pixels import decode, faults, frames_of
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.models.tokens import tokens as tokens_of
 
-Column = Sequence[float] | Sequence[str] | Tensor | NDArray[Any]
+Array = NDArray[Any]
+
+Column = Sequence[float] | Sequence[str] | Array
 """A column of numbers (NaN if missing), of categories (empty if missing), or of texts."""
 
 
 CHANNELS = 3
-
-
-CPU = torch.device("cpu")
 
 
 ONE_SEARCH = Lock()
@@ -37,7 +34,7 @@ ONE_SEARCH = Lock()
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Image files in place of a tensor in `Samples`: selected as files, decoded when indexed.
+    """Image files in place of an array in `Samples`: selected as files, decoded when indexed.
 
     `size` is the height and width of the resized images in pixels, and `look` how they are looked at. If they
     are `small`, `in_memory` decodes them. `frames` has the number of each one's frame, from 1, if files of
@@ -46,23 +43,22 @@ class ImageFiles:
 
     paths: tuple[Path, ...]
     size: int | tuple[int, int]
-    device: torch.device = CPU
     small: bool = False
     look: Look = PLAIN
     frames: tuple[int, ...] = ()
-    dtype: ClassVar[torch.dtype] = torch.uint8
+    dtype: ClassVar[np.dtype[np.uint8]] = np.dtype(np.uint8)
 
     def __len__(self) -> int:
         return len(self.paths)
 
     @property
-    def shape(self) -> torch.Size:
+    def shape(self) -> tuple[int, int, int, int]:
         """``(n, 3, height, width)``."""
         height, width = (self.size, self.size) if isinstance(self.size, int) else self.size
-        return torch.Size([len(self), CHANNELS, height, width])
+        return len(self), CHANNELS, height, width
 
     @cached_property
-    def in_memory(self) -> "Tensor | ImageFiles":
+    def in_memory(self) -> "NDArray[np.uint8] | ImageFiles":
         """The decoded images if they are small; else the files."""
         return self[:] if self.small else self
 
@@ -75,13 +71,9 @@ class ImageFiles:
             f"{path.parent.name}/{path.name} {size}{frame}" for path, size, frame in rows
         ).encode()
 
-    def to(self, device: torch.device) -> "ImageFiles":
-        """Return the files with another device for the decoded images."""
-        return replace(self, device=device)
-
-    def index_select(self, dim: int, index: Tensor) -> "ImageFiles":
-        """Return the files at positions, not decoded; `dim` is 0."""
-        chosen = index.tolist()
+    def take(self, positions: NDArray[np.int64], axis: int = 0) -> "ImageFiles":
+        """Return the files at positions, not decoded; the axis is 0."""
+        chosen = positions.tolist()
         frames = tuple(self.frames[i] for i in chosen) if self.frames else ()
         return replace(self, paths=tuple(self.paths[i] for i in chosen), frames=frames)
 
@@ -89,7 +81,7 @@ class ImageFiles:
         """Return these files followed by others of the same size and look."""
         return replace(self, paths=self.paths + others.paths, frames=self.frames + others.frames)
 
-    def __getitem__(self, indices: Tensor | slice) -> Tensor:
+    def __getitem__(self, indices: NDArray[np.int64] | slice) -> NDArray[np.uint8]:
         """Return the images at positions, uint8, shape ``(images, 3, height, width)``.
 
         Raise a `ConfigError` if a file cannot be decoded; it also names other such files.
@@ -101,7 +93,7 @@ class ImageFiles:
                 if isinstance(image, ImageError):
                     raise self._unusable(self.paths[chosen[i]], image) from image
                 images[i] = image
-        return torch.from_numpy(images).to(self.device)
+        return images
 
     def look_at(self, place: int) -> Look:
         """Return how the image at a place is looked at."""
@@ -140,10 +132,10 @@ class Preparation(ABC):
         return self == other
 
     @abstractmethod
-    def apply(self, raw: Any) -> Tensor:
+    def apply(self, raw: Any) -> Any:
         """Return the inputs of raw samples, for ``Samples.x``."""
 
-    def labels(self, outputs: Tensor) -> Tensor:
+    def labels(self, outputs: Array) -> Array:
         """Return a regression's outputs in the labels' own unit."""
         return outputs
 
@@ -156,11 +148,11 @@ class Preparation(ABC):
         """Return the preparation whose features are standardised by common means and deviations."""
         return self
 
-    def restandardised(self, features: Tensor, common: Columns) -> Tensor:
+    def restandardised(self, features: Array, common: Columns) -> Array:
         """Return features of this preparation as the ones of `in_columns`."""
         return features
 
-    def described(self, features: Tensor) -> Columns:
+    def described(self, features: Array) -> Columns:
         """Return mean and deviation of the columns' values, from features of this preparation."""
         return Columns(np.zeros(0), np.zeros(0))
 
@@ -207,7 +199,7 @@ class TablePreparation(Preparation):
 
     Examples
     --------
-    >>> preparation = TablePreparation.fit({"age": [50, 70, 90]}, train=torch.tensor([0, 1]))
+    >>> preparation = TablePreparation.fit({"age": [50, 70, 90]}, train=np.array([0, 1]))
     >>> preparation.mean, preparation.deviation
     ((60.0,), (10.0,))
     >>> preparation.apply({"age": [50, 90]}).tolist()
@@ -241,7 +233,7 @@ class TablePreparation(Preparation):
     def fit(
         cls,
         raw: Mapping[str, Column],
-        train: Tensor,
+        train: NDArray[np.int64],
         categories: Mapping[str, Sequence[str]] | None = None,
         missing: bool = False,
         baseline: Mapping[str, str] | None = None,
@@ -259,7 +251,7 @@ class TablePreparation(Preparation):
         rows = _features(raw, columns, listed)[train]
         fill: tuple[float, ...] = ()
         if missing:
-            known = rows.isnan().logical_not().sum(dim=0)
+            known = (~np.isnan(rows)).sum(axis=0)
             if not known.all():
                 named_features = [name for name in columns for _ in listed.get(name, (name,))]
                 name = named_features[int(known.argmin())]
@@ -268,16 +260,14 @@ class TablePreparation(Preparation):
                     f"column '{name}' has no value in a row for training, so that missing ones have no mean"
                 )
                 raise ConfigError(what, thing="column", value=name, remedy=remedy)
-            values = rows.numpy()
-            means = torch.from_numpy(np.nansum(values, axis=0)) / known
+            means = np.nansum(rows, axis=0) / known
             # Rounded, the mean of equal values may be another one, and their column would vary.
-            least, most = (torch.from_numpy(end(values, axis=0)) for end in (np.nanmin, np.nanmax))
-            means = means.clamp(least, most)
+            means = means.clip(np.nanmin(rows, axis=0), np.nanmax(rows, axis=0))
             fill = tuple(means.tolist())
-            rows = rows.where(~rows.isnan(), means)
-        deviation, mean = torch.std_mean(rows, dim=0, correction=0)
-        constant = rows.amax(dim=0) == rows.amin(dim=0)
-        spread = tuple(deviation.where(~constant, 1.0).tolist())
+            rows = np.where(np.isnan(rows), means, rows)
+        deviation, mean = rows.std(axis=0), rows.mean(axis=0)
+        constant = rows.max(axis=0) == rows.min(axis=0)
+        spread = tuple(np.where(constant, 1.0, deviation).tolist())
         named = tuple((baseline or {}).items())
         known_words = tuple(listed.items())
         return cls(columns, tuple(mean.tolist()), spread, fill, known_words, baseline=named, text=text)
@@ -304,40 +294,40 @@ class TablePreparation(Preparation):
         words = {name: [f"{name}={word}" for word in listed] for name, listed in self.categories}
         return tuple(feature for name in self.raw for feature in words.get(name, [name]))
 
-    def labels(self, outputs: Tensor) -> Tensor:
-        """Return a regression's outputs in the unit of the table's labels, on the CPU."""
-        return outputs.cpu().double() * self.label_deviation + self.label_mean
+    def labels(self, outputs: Array) -> Array:
+        """Return a regression's outputs in the unit of the table's labels, float64."""
+        return outputs.astype(np.float64) * self.label_deviation + self.label_mean
 
-    def outputs(self, labels: Tensor) -> Tensor:
+    def outputs(self, labels: Array) -> NDArray[np.float32]:
         """Return a regression's labels in the network's scale, float32, shape ``(n, 1)``."""
-        return _finite(((labels.double() - self.label_mean) / self.label_deviation)[:, None], ["label"])
+        return _finite(
+            ((labels.astype(np.float64) - self.label_mean) / self.label_deviation)[:, None], ["label"]
+        )
 
-    def apply(self, raw: Mapping[str, Column]) -> Tensor:
+    def apply(self, raw: Mapping[str, Column]) -> NDArray[np.float32]:
         """Return the features of rows, float32, shape ``(n, features)``; `raw` may hold further columns.
 
         The last `fda_flower.models.tokens.LENGTH` are a text's tokens.
         """
         if not self.text:
             return self._standardised(raw)
-        tokens = torch.from_numpy(tokens_of(cast(Sequence[str], raw[self.text])))
-        return torch.cat([self._standardised(raw), tokens], dim=1) if self.columns else tokens.clone()
+        tokens = tokens_of(cast(Sequence[str], raw[self.text]))
+        return np.concatenate([self._standardised(raw), tokens], axis=1) if self.columns else tokens.copy()
 
-    def values(self, raw: Mapping[str, Column]) -> Tensor | None:
+    def values(self, raw: Mapping[str, Column]) -> NDArray[np.float64] | None:
         """Return the features of rows without the text's, as read, NaN for a missing value.
 
         None without columns.
         """
         known = dict(self.categories)
-        return _features(raw, self.columns, known, torch.nan) if self.columns else None
+        return _features(raw, self.columns, known, np.nan) if self.columns else None
 
-    def _standardised(self, raw: Mapping[str, Column]) -> Tensor:
+    def _standardised(self, raw: Mapping[str, Column]) -> NDArray[np.float32]:
         rows = _features(raw, self.columns, dict(self.categories))
         if self.fill:
-            rows = rows.where(~rows.isnan(), rows.new_tensor(self.fill))
-        features = _finite(
-            (rows - rows.new_tensor(self.mean)) / rows.new_tensor(self.deviation), self.features
-        )
-        return features if self.farthest is None else features.clamp(-self.farthest, self.farthest)
+            rows = np.where(np.isnan(rows), np.array(self.fill), rows)
+        features = _finite((rows - np.array(self.mean)) / np.array(self.deviation), self.features)
+        return features if self.farthest is None else features.clip(-self.farthest, self.farthest)
 
     @property
     def columns_of_numbers(self) -> int:
@@ -358,22 +348,22 @@ class TablePreparation(Preparation):
         fitted = self.mean, self.deviation
         return replace(self, mean=means, deviation=spread, farthest=FARTHEST, fitted=fitted)
 
-    def restandardised(self, features: Tensor, common: Columns) -> Tensor:
+    def restandardised(self, features: Array, common: Columns) -> Array:
         """Return features of this preparation as features of `in_columns`; a text's tokens stay."""
         number = len(self.mean)
         if features.shape[1] < number:  # samples without inputs
             return features
-        own = features[:, :number].double().cpu().numpy()
+        own = features[:, :number].astype(np.float64)
         values = own * np.array(self.deviation) + np.array(self.mean)
-        moved = torch.from_numpy(common.of(values)).to(features)
-        return torch.cat([moved, features[:, number:]], dim=1)
+        moved = common.of(values).astype(features.dtype)
+        return np.concatenate([moved, features[:, number:]], axis=1)
 
-    def described(self, features: Tensor) -> Columns:
+    def described(self, features: Array) -> Columns:
         """Return mean and deviation of the columns' values; a constant column's deviation is 0."""
         own, mean, size = features[:, : len(self.mean)], np.array(self.mean), np.array(self.deviation)
-        spread, centre = torch.std_mean(own.double(), dim=0, correction=0)
-        spread = spread.where(own.amax(dim=0) > own.amin(dim=0), 0.0)
-        return Columns(mean + size * centre.cpu().numpy(), size * spread.cpu().numpy())
+        wide = own.astype(np.float64)
+        spread = np.where(own.max(axis=0) > own.min(axis=0), wide.std(axis=0), 0.0)
+        return Columns(mean + size * wide.mean(axis=0), size * spread)
 
 
 @dataclass(frozen=True)
@@ -403,12 +393,12 @@ class ImagePreparation(Preparation):
         """How images are looked at."""
         return Look.read(self.depth, self.window, self.frame, self.slice)
 
-    def apply(self, raw: Sequence[Path]) -> Tensor:
+    def apply(self, raw: Sequence[Path]) -> ImageFiles:
         """Return the images in files, uint8, ``(n, 3, height, width)``; they are decoded when indexed.
 
         With each frame as a sample, there may be more of them than files.
         """
-        return cast(Tensor, files_of(raw, self.size, self.look))
+        return files_of(raw, self.size, self.look)
 
 
 def files_of(raw: Sequence[Path], size: int | tuple[int, int], look: Look) -> ImageFiles:
@@ -436,7 +426,7 @@ def _features(
     columns: Sequence[str],
     categories: Mapping[str, Sequence[str]],
     lacking: float = 0.0,
-) -> Tensor:
+) -> NDArray[np.float64]:
     """Return the features before filling in and standardising, float64; `lacking` is a missing category's."""
     features = []
     for name in columns:
@@ -444,16 +434,17 @@ def _features(
         if name in categories:
             cells, listed = (np.array(words, dtype=object) for words in (cells, categories[name]))
             words = np.where((cells == "")[:, None], lacking, cells[:, None] == listed)
-            features.append(torch.from_numpy(words.astype(np.float64)))
+            features.append(words.astype(np.float64))
         else:
-            features.append(torch.as_tensor(cells, dtype=torch.float64)[:, None])
-    return torch.cat(features, dim=1)
+            features.append(np.asarray(cells, np.float64)[:, None])
+    return np.concatenate(features, axis=1)
 
 
-def _finite(scaled: Tensor, names: Sequence[str]) -> Tensor:
+def _finite(scaled: NDArray[np.float64], names: Sequence[str]) -> NDArray[np.float32]:
     """Return standardised columns as float32; raise a `ConfigError` on the first that overflows."""
-    rounded = scaled.float()
-    if wrong := rounded.isinf().any(dim=0).nonzero().flatten().tolist():
+    with np.errstate(over="ignore"):
+        rounded = scaled.astype(np.float32)
+    if wrong := np.flatnonzero(np.isinf(rounded).any(axis=0)).tolist():
         name = names[wrong[0]]
         what = f"'{name}' has a number that is too far from those in training to be standardised"
         raise ConfigError(what, thing="column", value=name, remedy="correct it, or leave its row out")

@@ -1,6 +1,6 @@
 """Shifts, which turn a data set into different domains, and partitions, which deal samples to clients.
 
-Both are dataclasses whose fields are their options. This module does not import torch.
+Both are dataclasses whose fields are their options. NumPy is imported where samples are dealt.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from fda_flower.datasets.domains import Domain
 from fda_flower.errors import ConfigError, invalid
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
+    import numpy as np
+    from numpy.typing import NDArray
 
     from fda_flower.datasets.domains import Split
+    from fda_flower.datasets.drawing import Generator
     from fda_flower.datasets.samples import Samples
 
 
@@ -28,14 +29,14 @@ class Partition(ABC):
     """Whether the partition also applies to the target; else the target gets an even share."""
 
     @abstractmethod
-    def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
+    def deal(self, samples: Samples, parts: int, generator: Generator) -> list[Samples]:
         """Return the disjoint samples of each of `parts` clients.
 
         Raise a `ConfigError` if a client would get none.
         """
 
     def deal_with_target(
-        self, samples: Samples, sources: int, generator: torch.Generator
+        self, samples: Samples, sources: int, generator: Generator
     ) -> tuple[list[Samples], Samples]:
         """Return the sources' parts, and the target's."""
         if self.target:
@@ -53,11 +54,13 @@ class Even(Partition):
 
     target = True
 
-    def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
+    def deal(self, samples: Samples, parts: int, generator: Generator) -> list[Samples]:
         """Shuffle the samples, then cut them into even parts."""
         if len(samples) < parts:
             raise _too_few(samples, parts)
-        return [samples.take(part) for part in samples.order(generator).tensor_split(parts)]
+        import numpy as np
+
+        return [samples.take(part) for part in np.array_split(samples.order(generator), parts)]
 
 
 @dataclass(frozen=True)
@@ -71,18 +74,16 @@ class Dirichlet(Partition):
             thing = "option 'alpha' of partition 'dirichlet'"
             raise invalid(thing, self.alpha, "it must be a number above 0")
 
-    def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
+    def deal(self, samples: Samples, parts: int, generator: Generator) -> list[Samples]:
         """Deal the samples class by class (Hsu et al., 2019)."""
         import numpy as np
-        import torch
 
-        seed = int(torch.randint(2**62, (1,), generator=generator))
-        random = np.random.default_rng(seed)
-        members: list[list[Tensor]] = [[] for _ in range(parts)]
+        random = np.random.default_rng(generator.integer(2**62))
+        members: list[list[NDArray[np.int64]]] = [[] for _ in range(parts)]
         for _, of_class in samples.by_class(generator):
             shares = random.dirichlet(np.full(parts, self.alpha))
-            cuts = torch.from_numpy((shares.cumsum()[:-1] * len(of_class)).round().astype(np.int64))
-            for mine, piece in zip(members, of_class.tensor_split(cuts), strict=True):
+            cuts = (shares.cumsum()[:-1] * len(of_class)).round().astype(np.int64)
+            for mine, piece in zip(members, np.split(of_class, cuts), strict=True):
                 mine.append(piece)
         return [_not_empty(samples.take(*mine), "dirichlet") for mine in members]
 
@@ -98,11 +99,11 @@ class Labels(Partition):
         if self.k < 1:
             raise invalid("option 'k' of partition 'labels'", self.k, "it must be at least 1")
 
-    def deal(self, samples: Samples, parts: int, generator: torch.Generator) -> list[Samples]:
+    def deal(self, samples: Samples, parts: int, generator: Generator) -> list[Samples]:
         """Give client `i` class ``i mod classes`` and `k - 1` random others; clients share a class evenly."""
-        import torch
+        import numpy as np
 
-        labels = torch.unique(samples.y)
+        labels = np.unique(samples.y)
         if self.k > len(labels):
             what = f"option 'k' of partition 'labels' is {self.k}, but there are {len(labels)} classes"
             raise ConfigError(what, thing="option 'k' of partition 'labels'", value=self.k)
@@ -110,12 +111,12 @@ class Labels(Partition):
         for client in range(parts):
             first = client % len(labels)
             others = [i for i in range(len(labels)) if i != first]
-            chosen = torch.randperm(len(others), generator=generator)[: self.k - 1].tolist()
+            chosen = generator.permutation(len(others))[: self.k - 1].tolist()
             for index in (first, *(others[i] for i in chosen)):
                 holders[index].append(client)
-        members: list[list[Tensor]] = [[] for _ in range(parts)]
+        members: list[list[NDArray[np.int64]]] = [[] for _ in range(parts)]
         for (_, of_class), clients in zip(samples.by_class(generator), holders, strict=True):
-            for client, piece in zip(clients, of_class.tensor_split(max(len(clients), 1)), strict=False):
+            for client, piece in zip(clients, np.array_split(of_class, max(len(clients), 1)), strict=False):
                 members[client].append(piece)
         return [_not_empty(samples.take(*mine), "labels") for mine in members]
 
@@ -151,7 +152,7 @@ class Shift(ABC):
 
     @abstractmethod
     def domains(
-        self, data: Split, num_sources: int, generator: torch.Generator, partition: Partition = EVEN
+        self, data: Split, num_sources: int, generator: Generator, partition: Partition = EVEN
     ) -> list[Domain]:
         """Return the domains, in the order of `names`: `num_sources`, and the target."""
 
@@ -168,7 +169,7 @@ class TargetShift(Shift):
         """Return the samples as the target sees them."""
 
     def domains(
-        self, data: Split, num_sources: int, generator: torch.Generator, partition: Partition = EVEN
+        self, data: Split, num_sources: int, generator: Generator, partition: Partition = EVEN
     ) -> list[Domain]:
         """Deal the training samples; all domains share the test samples, the target only its classes'."""
         sources, target = partition.deal_with_target(data.train, num_sources, generator)
@@ -180,16 +181,19 @@ class TargetShift(Shift):
         ]
 
 
-def _rotated(x: Tensor, angle: float) -> Tensor:
+def _rotated(x: NDArray[np.float32], angle: float) -> NDArray[np.float32]:
     """Return images rotated by `angle` degrees; torchvision is not needed for right angles of squares."""
-    import torch
+    import numpy as np
 
     turns, rest = divmod(angle, 90.0)
     if not rest and x.shape[-2] == x.shape[-1]:
-        return torch.rot90(x, int(turns % 4), (-2, -1))
+        return np.ascontiguousarray(np.rot90(x, int(turns % 4), (-2, -1)))
+    import torch
     from torchvision.transforms.v2.functional import InterpolationMode, rotate
 
-    rotated: Tensor = rotate(x, angle, interpolation=InterpolationMode.BILINEAR)
+    rotated: NDArray[np.float32] = rotate(
+        torch.from_numpy(x), angle, interpolation=InterpolationMode.BILINEAR
+    ).numpy()
     return rotated
 
 
@@ -240,7 +244,7 @@ class Label(Shift):
             raise invalid("option 'eta' of shift 'label'", self.eta, "it must be in [0, 0.5]")
 
     def domains(
-        self, data: Split, num_sources: int, generator: torch.Generator, partition: Partition = EVEN
+        self, data: Split, num_sources: int, generator: Generator, partition: Partition = EVEN
     ) -> list[Domain]:
         """Divide each class by `eta`, then deal the sources' share."""
         train, target_train = self._divide(data.train, generator)
@@ -250,7 +254,7 @@ class Label(Shift):
         domains = [Domain(name, part, test) for name, part in zip(names, parts, strict=True)]
         return [*domains, Domain(target, target_train, target_test)]
 
-    def _divide(self, samples: Samples, generator: torch.Generator) -> tuple[Samples, Samples]:
+    def _divide(self, samples: Samples, generator: Generator) -> tuple[Samples, Samples]:
         sources, target = [], []
         for label, members in samples.by_class(generator):
             share = self.eta if label < self.FIRST else 1 - self.eta
@@ -282,7 +286,7 @@ class Color(Shift):
         return list(self.DISAGREEMENT)
 
     def domains(
-        self, data: Split, num_sources: int, generator: torch.Generator, partition: Partition = EVEN
+        self, data: Split, num_sources: int, generator: Generator, partition: Partition = EVEN
     ) -> list[Domain]:
         """Colour an even part of the samples for each domain."""
         names, half = self.names(num_sources), data.classes // 2
@@ -298,16 +302,16 @@ class Color(Shift):
         """Return 2, for the binary label."""
         return 2
 
-    def _colored(self, samples: Samples, half: int, name: str, generator: torch.Generator) -> Samples:
-        import torch
+    def _colored(self, samples: Samples, half: int, name: str, generator: Generator) -> Samples:
+        import numpy as np
 
-        def coins(probability: float) -> Tensor:
-            return (torch.rand(len(samples), generator=generator) < probability).long()
+        def coins(probability: float) -> NDArray[np.int64]:
+            return (generator.uniform(len(samples)) < probability).astype(np.int64)
 
-        label = (samples.y < half).long() ^ coins(self.FLIPPED)
+        label = (samples.y < half).astype(np.int64) ^ coins(self.FLIPPED)
         color = label ^ coins(self.DISAGREEMENT[name])
-        gray = samples.scaled().x.mean(dim=1)
-        x = torch.stack([gray * (color == 0)[:, None, None], gray * (color == 1)[:, None, None]], dim=1)
+        gray = samples.scaled().x.mean(axis=1)
+        x = np.stack([gray * (color == at)[:, None, None] for at in (0, 1)], axis=1)
         return replace(samples, x=x, y=label)
 
 

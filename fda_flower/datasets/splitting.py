@@ -12,12 +12,11 @@ from fda_flower.errors import ConfigError, invalid
 from fda_flower.names.options import as_written
 from fda_flower.names.words import counted
 
-if TYPE_CHECKING:  # a run's settings are read without PyTorch
+if TYPE_CHECKING:  # a run's settings are read without NumPy
     import numpy as np
-    import torch
     from numpy.typing import NDArray
-    from torch import Tensor
 
+    from fda_flower.datasets.drawing import Generator
     from fda_flower.datasets.samples import Samples
 
     Array = NDArray[Any]
@@ -81,9 +80,8 @@ def hold_out(
     `ConfigError` on the owner `whose` if there are too few samples, or groups.
     """
     import numpy as np
-    import torch
 
-    labels = samples.y.cpu().numpy()
+    labels = samples.y
     labels = strata(labels) if samples.task == "multilabel" else labels
     if samples.outcomes is not None:  # each part gets its share of the events
         labels = samples.outcomes.events.astype(np.int64)
@@ -92,7 +90,7 @@ def hold_out(
         why = f"but the labelled samples of {whose} are of {counted(samples.units, 'patient')}"
         remedy = f"give those of {needed} patients or more, or cv:K with a smaller K"
         raise invalid("validation", what, remedy, why)
-    groups = None if samples.groups is None else samples.groups.cpu().numpy()
+    groups = samples.groups
     try:
         if groups is not None and not what.folds:
             held = share_of_groups(labels, groups, what.share, seed % 2**32)
@@ -107,8 +105,7 @@ def hold_out(
         ) from error
     mask = np.zeros(len(labels), bool)
     mask[held] = True
-    device = samples.y.device
-    inside, out = (torch.from_numpy(np.flatnonzero(part)).to(device) for part in (~mask, mask))
+    inside, out = np.flatnonzero(~mask), np.flatnonzero(mask)
     tell_lacking(
         whose, samples.y, {f"training (validation {what})": inside, f"held-out ({what})": out}, classes
     )
@@ -182,14 +179,14 @@ def share_of_groups(labels: "Array", groups: "Array", share: float, random: int)
     return next(part for part in parts if len(part))  # few groups can leave a fold empty
 
 
-def balanced(labels: "Tensor", count: int, generator: "torch.Generator") -> "tuple[Tensor, Tensor]":
+def balanced(labels: "Array", count: int, generator: "Generator") -> "tuple[Array, Array]":
     """Return the positions of `count` samples, spread evenly over the labels, and of the others."""
-    import torch
+    import numpy as np
 
-    order = torch.randperm(len(labels), generator=generator)
-    order = order[labels[order].argsort(stable=True)]
-    due = (torch.arange(len(labels) + 1) * count + len(labels) - 1) // len(labels)
-    chosen = due.diff() > 0
+    order = generator.permutation(len(labels))
+    order = order[labels[order].argsort(kind="stable")]
+    due = (np.arange(len(labels) + 1) * count + len(labels) - 1) // len(labels)
+    chosen = np.diff(due) > 0
     return order[chosen], order[~chosen]
 
 
@@ -206,7 +203,7 @@ def _check_apart(where: str, parts: Sequence[str], groups: Sequence[str], note: 
 
 
 def tell_lacking(
-    where: str, y: "Tensor", parts: "Mapping[str, Tensor]", classes: Sequence[str], note: Note = warn
+    where: str, y: "Array", parts: "Mapping[str, Array]", classes: Sequence[str], note: Note = warn
 ) -> None:
     """Note parts, as positions in the labels `y`, that lack a class that others have; `classes`: names.
 
@@ -216,37 +213,41 @@ def tell_lacking(
         if lacking := sorted(_present(y) - _present(y[positions])):
             names = [classes[number] for number in lacking[:LISTED]]
             more = f" and {len(lacking) - LISTED} more" if len(lacking) > LISTED else ""
-            note(f"{where}: no sample in {part} {'has' if y.dim() > 1 else 'is of'} {', '.join(names)}{more}")
+            note(f"{where}: no sample in {part} {'has' if y.ndim > 1 else 'is of'} {', '.join(names)}{more}")
 
 
-def _present(y: "Tensor") -> set[int]:
-    return {*(y.any(dim=0).nonzero().flatten() if y.dim() > 1 else y).tolist()}
+def _present(y: "Array") -> set[int]:
+    import numpy as np
+
+    return {*(np.flatnonzero(y.any(axis=0)) if y.ndim > 1 else y).tolist()}
 
 
-def divide_classes(y: "Tensor", classes: int, seed: int) -> "tuple[Tensor, Tensor]":
+def divide_classes(y: "Array", classes: int, seed: int) -> "tuple[Array, Array]":
     """Return the positions of training and test samples: a fifth of each class, but not its only sample."""
-    import torch
+    import numpy as np
 
-    generator = torch.Generator().manual_seed(seed)
+    from fda_flower.datasets.drawing import Generator
+
+    generator = Generator(seed)
     train, test = [], []
     for label in range(classes):
-        members = (y == label).nonzero().flatten()
+        members = np.flatnonzero(y == label)
         tested = max(1, round(TEST_SHARE * len(members))) if len(members) > 1 else 0
-        members = members[torch.randperm(len(members), generator=generator)]
+        members = members[generator.permutation(len(members))]
         test.append(members[:tested])
         train.append(members[tested:])
-    return torch.cat(train), torch.cat(test)
+    return np.concatenate(train), np.concatenate(test)
 
 
 def divide(
-    y: "Tensor",
+    y: "Array",
     seed: int,
     where: str,
     parts: Sequence[str] = (),
     groups: Sequence[str] = (),
     classes: Sequence[str] = (),
     note: Note = warn,
-) -> "tuple[Tensor, Tensor]":
+) -> "tuple[Array, Array]":
     """Return the positions of training and test samples; a fifth is for testing unless `parts` is given.
 
     Both parts get their share of each class, or of several labels, `y` of shape ``(n, L)``, see `strata`, or,
@@ -256,20 +257,21 @@ def divide(
     `classes` is noted. Raise a `ConfigError` on the rows `where` if a part is empty, or there is a single
     group.
     """
-    import torch
+    import numpy as np
 
-    spread = torch.from_numpy(strata(y.numpy())) if y.dim() > 1 else y
+    from fda_flower.datasets.drawing import Generator
+
+    spread = strata(y) if y.ndim > 1 else y
     if parts:
         _check_apart(where, parts, groups, note)
         train, test = (
-            torch.tensor([i for i, part in enumerate(parts) if part == word], dtype=torch.int64)
-            for word in PARTS
+            np.array([i for i, part in enumerate(parts) if part == word], np.int64) for word in PARTS
         )
     elif groups:
         train, test = _by_group(spread, seed, where, groups)
     else:
         tested = max(1, round(TEST_SHARE * len(y)))
-        train, test = balanced(spread, len(y) - tested, torch.Generator().manual_seed(seed))
+        train, test = balanced(spread, len(y) - tested, Generator(seed))
     for word, part in zip(PARTS, (train, test), strict=True):
         if not len(part):
             what, remedy = f"{where} has no row for the part '{word}'", "mark some, or move some there"
@@ -278,36 +280,35 @@ def divide(
     return train, test
 
 
-def numbered(groups: Sequence[str]) -> "Tensor":
+def numbered(groups: Sequence[str]) -> "Array":
     """Return the number of each row's group, int64, in the order of their names as text.
 
     So nothing depends on the order of the rows but the rows' own order.
     """
-    import torch
+    import numpy as np
 
     numbers = {name: number for number, name in enumerate(in_order(groups))}
-    return torch.tensor([numbers[name] for name in groups])
+    return np.array([numbers[name] for name in groups], np.int64)
 
 
-def _by_group(y: "Tensor", seed: int, where: str, groups: Sequence[str]) -> "tuple[Tensor, Tensor]":
-    import torch
+def _by_group(y: "Array", seed: int, where: str, groups: Sequence[str]) -> "tuple[Array, Array]":
+    import numpy as np
 
     number = len(set(groups))
     if number < 2:
         message = f"{where} has samples of {counted(number, 'patient')} by the option 'group'"
         raise ConfigError(message, thing="groups", value=number, remedy="it needs 2 or more")
-    test = torch.zeros(len(y), dtype=torch.bool)
-    test[share_of_groups(y.numpy(), numbered(groups).numpy(), TEST_SHARE, seed % 2**32)] = True
-    return (~test).nonzero().flatten(), test.nonzero().flatten()
+    test = np.zeros(len(y), bool)
+    test[share_of_groups(y, numbered(groups), TEST_SHARE, seed % 2**32)] = True
+    return np.flatnonzero(~test), np.flatnonzero(test)
 
 
-def stratified(labels: "Array", num_test: int, random: int) -> "tuple[Tensor, Tensor]":
+def stratified(labels: "Array", num_test: int, random: int) -> "tuple[Array, Array]":
     """Return the positions of training and test samples, at random; each class has its share of both.
 
     They equal scikit-learn's ``train_test_split(stratify=labels)``, which draws in this order.
     """
     import numpy as np
-    import torch
 
     generator = np.random.RandomState(random)
     counts = np.bincount(labels)
@@ -319,7 +320,7 @@ def stratified(labels: "Array", num_test: int, random: int) -> "tuple[Tensor, Te
         members = members[generator.permutation(len(members))]
         train.append(members[:k])
         test.append(members[k : k + t])
-    first, second = (torch.from_numpy(generator.permutation(np.concatenate(part))) for part in (train, test))
+    first, second = (generator.permutation(np.concatenate(part)) for part in (train, test))
     return first, second
 
 

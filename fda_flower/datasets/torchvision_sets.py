@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fda_flower.datasets.domains import Split
@@ -155,9 +154,8 @@ def load_cifar10(data_dir: Path | None, seed: int) -> Split:
 
 def _samples(images: NDArray[np.uint8], labels: NDArray[np.integer[Any]]) -> Samples:
     """Return images of shape ``(n, height, width)`` or ``(n, height, width, channels)``, in [0, 255]."""
-    x = torch.from_numpy(images)
-    x = x[:, None] if x.ndim == 3 else x.permute(0, 3, 1, 2).contiguous()
-    return Samples(x, torch.from_numpy(labels.astype(np.int64)))
+    x = images[:, None] if images.ndim == 3 else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    return Samples(x, labels.astype(np.int64))
 
 
 TEST_SHARE = 0.25
@@ -176,8 +174,8 @@ def load_digits_set(data_dir: Path | None, seed: int) -> Split:
     (package,) = find_spec("sklearn").submodule_search_locations  # type: ignore[union-attr, misc]
     rows = gzip.decompress(Path(package, "datasets/data/digits.csv.gz").read_bytes()).split()
     table = np.fromstring(b",".join(rows), sep=",").reshape(len(rows), 65)
-    x = torch.tensor(table[:, :-1].reshape(-1, 1, 8, 8) / 16, dtype=torch.float32)
+    x = (table[:, :-1].reshape(-1, 1, 8, 8) / 16).astype(np.float32)
     labels = table[:, -1].astype(np.int64)
-    samples = Samples(x, torch.from_numpy(labels))
+    samples = Samples(x, labels)
     train, test = stratified(labels, math.ceil(TEST_SHARE * len(labels)), seed % 2**32)
     return Split(samples.take(train), samples.take(test), CLASSES)

@@ -2,20 +2,14 @@
 
 import io
 import pickle
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copyreg import dispatch_table
 from pickle import PickleBuffer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flwr.app import Array
 
 from fda_flower.wire.arrays import LazyArray, as_array
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-    from numpy.typing import NDArray
 
 PROTOCOL = 5
 """The first pickle protocol with out-of-band buffers."""
@@ -48,26 +42,14 @@ def unpack(packed: Packed, shared: Sequence[Any] = ()) -> Any:
 
 
 def pack_app(app: Any) -> Packed:
-    """Pickle a client app with the functions and data that it holds; tensors lie outside, too.
+    """Pickle a client app with the functions and data that it holds; arrays lie outside, too.
 
-    Tensors that share memory do so after `unpack`, which only maps them: they must not be changed.
+    After `unpack`, which only maps them, they are read-only.
     """
-    import torch
     from ray import cloudpickle
 
-    storages: dict[int, NDArray[np.uint8]] = {}
-
-    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-        """A pickler that also pickles functions by their code."""
-
-        def reducer_override(self, thing: Any) -> Any:
-            """Return how to pickle an object."""
-            if type(thing) is torch.Tensor and thing.device.type == "cpu":
-                return _tensor(thing, storages)
-            return super().reducer_override(thing)
-
     body, buffers = io.BytesIO(), list[PickleBuffer]()
-    Pickler(body, PROTOCOL, buffer_callback=buffers.append).dump(app)
+    cloudpickle.Pickler(body, PROTOCOL, buffer_callback=buffers.append).dump(app)
     return body.getvalue(), buffers
 
 
@@ -105,26 +87,3 @@ def _lazy(array: LazyArray) -> Reduced:
 
 
 _Pickler.dispatch_table = {**dispatch_table, Array: _flowers, LazyArray: _lazy}
-
-
-def _tensor(tensor: "torch.Tensor", storages: "dict[int, NDArray[np.uint8]]") -> Reduced:
-    import torch
-
-    storage = tensor.untyped_storage()
-    whole = storages.setdefault(
-        storage.data_ptr(),
-        torch.empty(0, dtype=torch.uint8).set_(storage).numpy(),
-    )
-    return _tensor_of, (whole, tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride())
-
-
-def _tensor_of(
-    whole: "NDArray[np.uint8]", dtype: "torch.dtype", offset: int, shape: Sequence[int], stride: Sequence[int]
-) -> "torch.Tensor":
-    import torch
-
-    with warnings.catch_warnings():
-        # It warns that writing to a read-only buffer is undefined; nobody writes to data.
-        warnings.simplefilter("ignore", UserWarning)
-        storage = torch.from_numpy(whole).untyped_storage()
-    return torch.empty(0, dtype=dtype).set_(storage, offset, tuple(shape), tuple(stride))

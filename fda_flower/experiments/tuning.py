@@ -202,7 +202,7 @@ def _check(make: Make, spaces: Spaces, seeds: Sequence[int]) -> tuple[RunConfig,
 def _rare(data: FederatedDataset) -> str | None:
     """Return the metric that a rare class of the sites that hold out labels asks for; None without one."""
     known = [domain.train for domain in data.domains.values() if domain.validation is not None]
-    counts = [np.bincount(each.y.numpy(), minlength=data.classes) for each in known if each.task == "classes"]
+    counts = [np.bincount(each.y, minlength=data.classes) for each in known if each.task == "classes"]
     return rare_headline(np.sum(counts, axis=0).tolist()) if counts else None
 
 

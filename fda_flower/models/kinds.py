@@ -4,7 +4,9 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -106,9 +108,9 @@ def adaptable(backbone: nn.Module) -> list[TwoStatistics]:
     return [module for module in backbone.modules() if isinstance(module, TwoStatistics)]
 
 
-def set_statistics(backbone: nn.Module, values: Tensor) -> None:
+def set_statistics(backbone: nn.Module, values: NDArray[np.float32]) -> None:
     """Put a site's statistics into a backbone, as `adaptable` networks have them one after the other."""
     networks = adaptable(backbone)
     sizes = [len(network.statistics) for network in networks]
-    for network, own in zip(networks, torch.split(values, sizes), strict=True):
+    for network, own in zip(networks, torch.split(torch.tensor(values), sizes), strict=True):
         network.statistics = own

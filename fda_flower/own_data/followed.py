@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +11,6 @@ from fda_flower.datasets.problems import Problems
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.names.options import as_written, split_names
 from fda_flower.own_data.column import Column
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def read_horizons(text: str) -> tuple[float, ...]:
@@ -84,7 +80,7 @@ def check_followed(
 
 
 def tell_without_event(
-    where: str, events: "Tensor", parts: "Mapping[str, Tensor]", note: Callable[[str], object]
+    where: str, events: Array, parts: Mapping[str, Array], note: Callable[[str], object]
 ) -> None:
     """Note parts, as positions in the `events`, 1 or 0, in which nobody has the event."""
     for part, positions in parts.items():

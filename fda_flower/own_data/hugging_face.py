@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 
 from fda_flower.datasets.domains import Split
 from fda_flower.datasets.folders import found_names, read_domains, read_size, unusable
@@ -467,9 +466,9 @@ class HuggingFace(Surveyed[Rows]):
         pixels = list(self._each(domain, lambda file: decode(file, height, width, look), problems))
         problems.raise_first()
         task, classes = self._given.task, survey.classes or survey.labels
-        y = torch.as_tensor(survey.numbers[domain], dtype=TYPES[task])
+        y = survey.numbers[domain].astype(TYPES[task])
         groups = numbered(rows.groups) if rows.groups else None
-        samples = Samples(torch.from_numpy(np.stack(pixels)), y, groups=groups, what=task)
+        samples = Samples(np.stack(pixels), y, groups=groups, what=task)
         where = f"domain '{domain}'"
         train, test = divide(y, seed, where, rows.parts, rows.groups, classes, self.note)
         given = {"image_size": self._size is not None, "depth": self._source.depth != "auto"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from fda_flower.datasets.domains import Split, Splits
 from fda_flower.datasets.folders import (
@@ -327,9 +327,9 @@ class ImageFolders(Surveyed[ImageFolder]):
         pictures = [(one, name) for name in names for one in folder.pictures.get(name, ())]
         images = [one for one, _ in pictures]
         if self._labels:
-            y = torch.tensor([from_one(name) for _, name in pictures], dtype=torch.float32)
+            y = np.array([from_one(name) for _, name in pictures], np.float32)
         else:
-            y = torch.tensor([labels.index(name) for _, name in pictures], dtype=torch.int64)
+            y = np.array([labels.index(name) for _, name in pictures], np.int64)
         task: Task = "multilabel" if self._labels else "classes"
         patients = self._patients(folder, images)
         groups = numbered(patients) if patients else None
@@ -337,7 +337,7 @@ class ImageFolders(Surveyed[ImageFolder]):
         small = total * CHANNELS * height * width <= MEMORY_LIMIT
         numbered_frames = self.look.frame == EACH
 
-        def samples(positions: torch.Tensor) -> Samples:
+        def samples(positions: NDArray[np.int64]) -> Samples:
             chosen = [images[i] for i in positions.tolist()]
             frames = tuple(one.frame for one in chosen) if numbered_frames else ()
             paths, look = tuple(one.path for one in chosen), preparation.look

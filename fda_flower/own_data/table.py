@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from fda_flower.aggregation.survival import SCALE
 from fda_flower.datasets.domains import Split
@@ -345,7 +344,7 @@ def split_of(domain: str, survey: Survey[Rows], meaning: Meaning, seed: int, not
     """Return the training and test samples of a domain."""
     rows = survey.domains[domain]
     survival, numbers = meaning.task == "survival", survey.numbers[domain]
-    y = torch.as_tensor(numbers[:, 1] if survival else numbers, dtype=TYPES[meaning.task])
+    y = (numbers[:, 1] if survival else numbers).astype(TYPES[meaning.task])
     where = f"the table of domain '{domain}'"
     names = survey.classes or survey.labels
     train, test = divide(y, seed, where, rows.parts, rows.groups, names, note)
@@ -372,11 +371,11 @@ def split_of(domain: str, survey: Survey[Rows], meaning: Meaning, seed: int, not
     )
 
 
-TYPES: Mapping[Task, torch.dtype] = {
-    "classes": torch.int64,
-    "regression": torch.float64,
-    "multilabel": torch.float32,
-    "survival": torch.int64,
+TYPES: Mapping[Task, type[np.generic]] = {
+    "classes": np.int64,
+    "regression": np.float64,
+    "multilabel": np.float32,
+    "survival": np.int64,
 }
 """By task, the type of the labels as read, of a survival of its events."""
 

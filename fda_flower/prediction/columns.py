@@ -9,8 +9,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from fda_flower.datasets.numbers import OF_THOUSANDS, is_missing, to_numbers
 from fda_flower.datasets.preparation import Column, TablePreparation
@@ -71,9 +70,9 @@ def read_columns(given: Mapping[str, Any], preparation: TablePreparation) -> dic
 def read_column(name: str, given: Any, preparation: TablePreparation) -> Column:
     """Return one of the columns of `read_columns`."""
     known = preparation.known.get(name)
-    if isinstance(given, str) or not isinstance(given, Collection | Tensor):
+    if isinstance(given, str) or not isinstance(given, Collection):
         raise _bad(name, f"is {type(given).__name__}: give a list of its values")
-    values = given.numpy() if isinstance(given, Tensor) else given
+    values = np.asarray(given) if hasattr(given, "detach") else given
     if name == preparation.text:
         texts = [_word(value) for value in values]
         if "" in texts:
@@ -92,18 +91,18 @@ def read_column(name: str, given: Any, preparation: TablePreparation) -> Column:
 LACKS = "lacks values: fill them in, or train with missing=mean"
 
 
-def _numbers(name: str, values: Any, may_lack: bool) -> Tensor:
+def _numbers(name: str, values: Any, may_lack: bool) -> NDArray[np.float64]:
     cells = values if isinstance(values, np.ndarray) else np.array([*values], dtype=object)
     try:
         numbers = cells if cells.dtype.kind in "biuf" else [_number(cell) for cell in cells]
-        tensor = torch.from_numpy(np.array(numbers, dtype=np.float64))
+        column = np.array(numbers, dtype=np.float64)
     except (OverflowError, TypeError, ValueError) as error:
         raise _bad(name, f"holds {error}, but takes numbers: fix it") from error
-    if tensor.isinf().any():
+    if np.isinf(column).any():
         raise _bad(name, "holds an infinite number: fix it")
-    if tensor.isnan().any() and not may_lack:
+    if np.isnan(column).any() and not may_lack:
         raise _bad(name, LACKS)
-    return tensor
+    return column
 
 
 def _number(value: Any) -> float:
@@ -156,7 +155,7 @@ def far_from_training(raw: Mapping[str, Column], preparation: TablePreparation) 
 
     Examples
     --------
-    >>> years = TablePreparation.fit({"age": [50, 60, 70, 80]}, train=torch.arange(4))
+    >>> years = TablePreparation.fit({"age": [50, 60, 70, 80]}, train=np.arange(4))
     >>> far_from_training({"age": [51, 95]}, years)
     ()
     >>> far_from_training({"age": [612, 684]}, years)
@@ -165,7 +164,7 @@ def far_from_training(raw: Mapping[str, Column], preparation: TablePreparation) 
     far, features = [], replace(preparation, farthest=None).apply(raw)
     scales = zip(preparation.features, preparation.mean, preparation.deviation, strict=False)
     for i, (name, mean, deviation) in enumerate(scales):
-        median = float(features[:, i].median())
+        median = float(np.quantile(features[:, i], 0.5, method="lower"))
         value = (round(mean / deviation + median, 3) + 0.0) * deviation  # float32 has rounded it
         rare = deviation**2 < mean * (1 - mean) + 1e-9 and -0.001 < value < 1.001
         if name in preparation.columns and deviation != 1 and abs(median) > FAR and not rare:

@@ -28,6 +28,7 @@ from fda_flower.errors import RunError
 from fda_flower.files import PRIVATE, as_safetensors, checksum, make_private, write_atomically
 from fda_flower.models.kinds import TwoStatistics, adaptable, set_statistics
 from fda_flower.models.split import SideBySide
+from fda_flower.prediction.batches import batches, inputs_at
 
 KEY = 16
 """Bytes of a sample's digest."""
@@ -53,7 +54,7 @@ class FeatureStore:
     """
 
     folder: Path | None
-    known: dict[bytes, Tensor]
+    known: dict[bytes, NDArray[np.float32]]
 
     @classmethod
     def of(cls, digest: str, folder: Path | None) -> "FeatureStore":
@@ -68,12 +69,15 @@ class FeatureStore:
                 continue
         return store
 
-    def add(self, keys: Sequence[bytes], rows: Tensor) -> None:
+    def add(self, keys: Sequence[bytes], rows: NDArray[np.float32]) -> None:
         """Add features of samples, in memory and in a file."""
         self.known |= dict(zip(keys, rows, strict=True))
         if self.folder is None:
             return
-        arrays = {"keys": np.frombuffer(b"".join(keys), np.uint8).reshape(-1, KEY), "rows": rows.numpy()}
+        arrays: dict[str, NDArray[Any]] = {
+            "keys": np.frombuffer(b"".join(keys), np.uint8).reshape(-1, KEY),
+            "rows": rows,
+        }
         arrays["digest"] = _digest(arrays)
         name = hashlib.sha256(b"".join(keys)).hexdigest()[:32]
         try:
@@ -90,12 +94,12 @@ def _digest(arrays: Layers) -> NDArray[np.uint8]:
     )
 
 
-def _read(path: Path) -> tuple[list[bytes], Tensor]:
+def _read(path: Path) -> tuple[list[bytes], NDArray[np.float32]]:
     """Return the keys and rows of a file; raise a `ValueError` unless it is as `add` writes it."""
     arrays = load_file(path)
     if not np.array_equal(arrays["digest"], _digest(arrays)):
         raise ValueError(f"'{path}' has another digest than its content")
-    return [key.tobytes() for key in arrays["keys"]], torch.from_numpy(arrays["rows"])
+    return [key.tobytes() for key in arrays["keys"]], arrays["rows"]
 
 
 def features(
@@ -107,7 +111,7 @@ def features(
     site: bytes = b"",
     begun: Begun = MappingProxyType({}),
 ) -> Samples:
-    """Return samples whose inputs are the features of the given samples, float32, on the CPU.
+    """Return samples whose inputs are the features of the given samples, float32.
 
     Each sample passes alone, so its features have the same bits in any company. Noise is drawn once, from a
     seed that depends on the samples; features with noise are not stored.
@@ -118,19 +122,19 @@ def features(
     that have passed its trunks.
     """
     if not len(samples):
-        return replace(samples, x=torch.zeros(0))
+        return replace(samples, x=np.zeros(0, np.float32))
     keys = keys_of(samples.x, columns_of(backbone)) if keys is None else keys
     if samples.noise:
-        drawn = replace(samples, x=_drawn(samples, keys), noise=0.0)
+        drawn = _drawn(samples, keys)
         return features(backbone, drawn, FeatureStore(None, {}), device, begun=begun)
     names = _at(site, keys)
     first = {name: place for place, name in reversed(list(enumerate(names))) if name not in store.known}
     if first:
-        new = torch.stack(_computed(backbone, samples.x, keys, list(first.values()), device, begun))
-        store.add(list(first), new[:, columns_of(backbone) :].contiguous())
-    outputs = torch.stack([store.known[name] for name in names])
+        new = _computed(backbone, samples, keys, list(first.values()), device, begun)
+        store.add(list(first), np.ascontiguousarray(new[:, columns_of(backbone) :]))
+    outputs = np.stack([store.known[name] for name in names])
     if number := columns_of(backbone):
-        outputs = torch.cat([samples.x[:, :number].cpu(), outputs], dim=1)
+        outputs = np.concatenate([samples.x[:, :number], outputs], axis=1)
     return replace(samples, x=outputs)
 
 
@@ -139,10 +143,11 @@ def _at(site: bytes, keys: Sequence[bytes]) -> list[bytes]:
     return [hashlib.blake2b(site + key, digest_size=KEY).digest() for key in keys] if site else list(keys)
 
 
-def _drawn(samples: Samples, keys: Sequence[bytes]) -> Tensor:
-    """Return noisy samples, from a seed that depends on them."""
+def _drawn(samples: Samples, keys: Sequence[bytes]) -> Samples:
+    """Return samples with their noise, from a seed that depends on them."""
     seed = int.from_bytes(hashlib.blake2b(b"".join(keys), digest_size=7).digest())
-    return torch.cat([x for x, _ in samples.batches(1, torch.Generator().manual_seed(seed))])
+    drawn = [x.numpy() for x, _ in batches(samples, 1, torch.Generator().manual_seed(seed))]
+    return replace(samples, x=np.concatenate(drawn), noise=0.0)
 
 
 def columns_of(backbone: nn.Module) -> int:
@@ -152,28 +157,27 @@ def columns_of(backbone: nn.Module) -> int:
 
 def _computed(
     backbone: nn.Module,
-    x: Tensor | ImageFiles,
+    samples: Samples,
     keys: Sequence[bytes],
     places: Sequence[int],
     device: torch.device,
     begun: Begun,
-) -> list[Tensor]:
+) -> NDArray[np.float32]:
     def one(place: int) -> list[Tensor]:
         if (inner := begun.get(keys[place])) is None:
-            return [backbone(_input(x, place, device))]
+            return [backbone(_input(samples, place, device))]
         assert isinstance(backbone, SideBySide)
         return [backbone.after_trunks([each[None].to(device) for each in inner])]
 
     rows = [row for (row,) in _each(one, places, device)]
     if not all(bool(row.isfinite().all()) for row in rows):
         raise RunError("the frozen part of the network returns numbers that are not finite", thing="network")
-    return rows
+    return torch.stack(rows).numpy()
 
 
-def _input(x: Tensor | ImageFiles, place: int, device: torch.device) -> Tensor:
+def _input(samples: Samples, place: int, device: torch.device) -> Tensor:
     """Return one sample as the backbone reads it."""
-    sample = x[place : place + 1].to(device)
-    return sample.float() / 255 if sample.dtype == torch.uint8 else sample
+    return inputs_at(samples, slice(place, place + 1), device)
 
 
 def _each(
@@ -201,13 +205,13 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def keys_of(x: Tensor | ImageFiles, begin: int = 0) -> list[bytes]:
+def keys_of(x: NDArray[Any] | ImageFiles, begin: int = 0) -> list[bytes]:
     """Return a digest of each sample: of its numbers from `begin` on, or of a file and how it is decoded."""
-    if not isinstance(x, Tensor):
+    if isinstance(x, ImageFiles):
         return [*_keys_of_files(x)]
     x = x[:, begin:] if begin else x
-    kind = f"{x.dtype}{tuple(x.shape[1:])}".encode()
-    contents: Iterator[bytes] = (row.tobytes() for row in x.cpu().numpy())
+    kind = f"torch.{x.dtype}{x.shape[1:]}".encode()
+    contents: Iterator[bytes] = (row.tobytes() for row in x)
     return [hashlib.blake2b(kind + content, digest_size=KEY).digest() for content in contents]
 
 
@@ -258,7 +262,7 @@ def federation_features(
         tell("%d samples pass the frozen part of the network, once", new)
     for name, domain in domains.items():
         own, test = backbone, domain.test
-        made: dict[str, Any] = {"test": replace(test, x=torch.zeros(len(test), 0), noise=0.0)}
+        made: dict[str, Any] = {"test": replace(test, x=np.zeros((len(test), 0), np.float32), noise=0.0)}
         begun: Begun = {}
         if site := sites[name]:
             assert isinstance(backbone, SideBySide)
@@ -288,7 +292,7 @@ def _adapt(
     keys: Mapping[str, Sequence[bytes]],
     store: FeatureStore,
     device: torch.device,
-) -> tuple[Tensor, Begun]:
+) -> tuple[NDArray[np.float32], Begun]:
     """Give a backbone the statistics of a domain's training samples; labels do not count.
 
     Return them, and the samples that have passed the trunks for them: up to `MOST_OF_STATISTICS`.
@@ -296,18 +300,18 @@ def _adapt(
     if site in store.known:
         set_statistics(backbone, store.known[site])
         return store.known[site], {}
-    inputs = dict[bytes, tuple[bytes, Tensor | ImageFiles, int]]()
+    inputs = dict[bytes, tuple[bytes, Samples, int]]()
     for part, samples in domain.parts.items():
         if part in OF_STATISTICS:
-            x = _drawn(samples, keys[part]) if samples.noise else samples.x
-            names = keys_of(x) if samples.noise else keys[part]
-            inputs |= {key: (names[place], x, place) for place, key in enumerate(keys[part])}
+            drawn = _drawn(samples, keys[part]) if samples.noise else samples
+            names = keys_of(drawn.x) if samples.noise else keys[part]
+            inputs |= {key: (names[place], drawn, place) for place, key in enumerate(keys[part])}
     chosen = [inputs[key] for key in _chosen(keys)]
     inner = _each(lambda each: backbone.through_trunks(_input(*each[1:], device)), chosen, device)
     with _one_thread():
         for body, outputs in zip(backbone.bodies, zip(*inner, strict=True), strict=True):
             if isinstance(body.network, TwoStatistics):
                 body.network.adapt(outputs)
-    statistics = torch.cat([network.statistics for network in adaptable(backbone)])
+    statistics = torch.cat([network.statistics for network in adaptable(backbone)]).numpy()
     store.add([site], statistics[None])
     return statistics, {name: each for (name, *_), each in zip(chosen, inner, strict=True)}

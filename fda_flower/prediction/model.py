@@ -371,7 +371,7 @@ class LoadedModel:
         if (backbone := self._parts.backbone) is not None:
             samples = features(backbone.to(self._device), samples, FeatureStore(None, {}), self._device)
         network = copy.deepcopy(self._parts.trainable).to(self._device)
-        passes = Passes(network, samples.to(self._device), drawing)
+        passes = Passes(network, samples, drawing, self._device)
         return np.asarray(self.predictor.outputs(passes).cpu().numpy())
 
     def samples(self, raw: Any) -> Samples:
@@ -379,9 +379,9 @@ class LoadedModel:
         if isinstance(raw, Samples):
             return raw
         x = self._inputs(raw)
-        return Samples(x, torch.full((len(x),), -1))
+        return Samples(x, np.full(len(x), -1))
 
-    def _inputs(self, raw: Any) -> Tensor:
+    def _inputs(self, raw: Any) -> Any:
         preparation = self.preparation
         if hasattr(raw, "keys"):
             return self._from_columns(raw)
@@ -392,16 +392,16 @@ class LoadedModel:
             return preparation.apply([Path(item) for item in raw])
         if isinstance(preparation, TablePreparation):
             columns = preparation.raw
-            rows = raw.numpy() if isinstance(raw, Tensor) else _rows(raw)
+            rows = _rows(raw)
             if rows.ndim != 2 or rows.shape[1] != len(columns):
                 raise self._not_of(rows.shape)
             return self._from_columns(dict(zip(columns, rows.T, strict=True)))
-        x = _tensor(raw)
+        x = _array(raw)
         if x.shape[1:] != self.about.shape:
-            raise self._not_of(tuple(x.shape))
-        return x if x.dtype == torch.uint8 else x.float()
+            raise self._not_of(x.shape)
+        return x if x.dtype == np.uint8 else x.astype(np.float32)
 
-    def _from_columns(self, raw: Mapping[str, Any]) -> Tensor:
+    def _from_columns(self, raw: Mapping[str, Any]) -> Array:
         if not isinstance(self.preparation, TablePreparation):
             message = f"the model takes no named columns: give {self._wanted}"
             raise ConfigError(message, thing="columns")
@@ -477,7 +477,7 @@ def build(about: About, with_weights: bool = False, cut: bool = True) -> SplitNe
 
 def _rows(raw: Any) -> Array:
     """Return rows as an array; the values in a list keep their types."""
-    rows = raw if isinstance(raw, np.ndarray) else np.array(raw, dtype=object)
+    rows = np.asarray(raw) if hasattr(raw, "__array__") else np.array(raw, dtype=object)
     if not rows.size:
         raise _none()
     return rows
@@ -487,12 +487,14 @@ def _none() -> ConfigError:
     return ConfigError("there are no samples: give at least one", thing="samples", value=0)
 
 
-def _tensor(raw: Any) -> Tensor:
+def _array(raw: Any) -> Array:
     try:
-        array = raw if isinstance(raw, Tensor) else torch.from_numpy(np.array(raw))
+        array = np.asarray(raw)
     except (TypeError, ValueError) as error:
         message = f"the samples are no array of numbers ({error}): give one"
         raise ConfigError(message, thing="samples") from error
+    if array.dtype.kind not in "biuf":
+        raise ConfigError(f"the samples are no array of numbers ({array.dtype}): give one", thing="samples")
     if not array.ndim or not len(array):
         raise _none()
     return array

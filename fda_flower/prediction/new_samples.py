@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Outcomes, sets_of
@@ -90,7 +89,7 @@ def from_csv(model: LoadedModel, path: Path, keep: Sequence[str] = (), labelled:
     filled = (f"missing values, filled in as in training: {gaps}",) if gaps else ()
     notes = (*table.notes, *filled, *far_from_training(columns, preparation))
     if not labelled:
-        return NewSamples(Samples(x, torch.full((len(x),), -1)), names, labelled, notes)
+        return NewSamples(Samples(x, np.full(len(x), -1)), names, labelled, notes)
     patients, alone = _patients_in(table, str(options.get("group", "")))
     if model.about.task == "survival":
         samples = Samples.of_outcomes(x, _outcomes_of(model, table), groups=patients)
@@ -120,9 +119,8 @@ def from_images(model: LoadedModel, folder: Path, labelled: bool = False) -> New
         what = "is a file" if folder.exists() else "is not there"
         raise unusable("folder", folder, what, "give a folder with images")
     images, alone, notes = _images_in(model, folder, labelled)
-    x = model.preparation.apply([folder / path for path in images.images])
-    files = cast(ImageFiles, x)
-    samples = Samples(x, torch.full((len(files),), -1))
+    files = model.preparation.apply([folder / path for path in images.images])
+    samples = Samples(files, np.full(len(files), -1))
     if labelled:
         samples = _labelled(model, images, files)
     names = {"file": [str(path.relative_to(folder)) for path in files.paths]}
@@ -168,17 +166,17 @@ def _labelled(model: LoadedModel, images: ImageFolder, files: ImageFiles) -> Sam
     """Return the images with their labels and patients, in the order of `files`."""
     label_of = {path: label for label, paths in images.classes.items() for path in paths}
     if model.about.task == "multilabel":
-        y = torch.tensor([from_one(label_of[path]) for path in files.paths], dtype=torch.float32)
+        y = np.array([from_one(label_of[path]) for path in files.paths], np.float32)
     else:
         classes = model.classes_.astype(str).tolist()
-        y = torch.tensor([_class(classes, str(path), label_of[path]) for path in files.paths])
+        y = np.array([_class(classes, str(path), label_of[path]) for path in files.paths])
     patients: list[str] = []
     if images.names_patients:
         patients = [images.patient_of(path) for path in files.paths]
     elif files.frames:
         patients = [str(path) for path in files.paths]
     groups = numbered(patients) if patients else None
-    return Samples(cast(torch.Tensor, files), y, groups=groups, what=model.about.task)
+    return Samples(files, y, groups=groups, what=model.about.task)
 
 
 EACH_ALONE = "no column of the option 'group' says which {} are of one patient, so each counts as another's"
@@ -193,7 +191,7 @@ def _grouping_of(model: LoadedModel) -> tuple[Grouping | None, bool]:
     return Grouping.read(group), True
 
 
-def _patients_in(table: RawTable, group: str) -> tuple[torch.Tensor | None, list[str]]:
+def _patients_in(table: RawTable, group: str) -> tuple[NDArray[np.int64] | None, list[str]]:
     """Return the patient of each row, if known, and a sentence if the option's column is not there."""
     if group not in table.header:
         return None, [EACH_ALONE.format("rows")] if group else []
@@ -226,21 +224,21 @@ def _other_columns(options: Mapping[str, Any]) -> tuple[str, ...]:
     return (SPLIT, *named, *read_names("ignore", str(options.get("ignore", ""))))
 
 
-def _labels_of(model: LoadedModel, table: RawTable, preparation: TablePreparation) -> torch.Tensor:
+def _labels_of(model: LoadedModel, table: RawTable, preparation: TablePreparation) -> NDArray[Any]:
     problems = Problems()
     if model.about.task == "multilabel":
         held = labels_held([table.columns[name] for name in _label_columns(model)], problems)
         problems.raise_first()
-        return torch.from_numpy(held).float()
+        return held.astype(np.float32)
     labels = table.columns[model.about.label]
     if model.about.task == "regression":
         numbers = numbers_to_predict(labels, problems)
         problems.raise_first()
-        return preparation.outputs(torch.from_numpy(numbers))
+        return preparation.outputs(numbers)
     known = model.classes_.astype(str).tolist()
     names = [text if text in known else text.removesuffix(".0") for text in labels.texts]
     places = (f"'{table.path}', line {line}, column '{labels.name}'" for line in labels.lines)
-    return torch.tensor([_class(known, *pair) for pair in zip(places, names, strict=True)])
+    return np.array([_class(known, *pair) for pair in zip(places, names, strict=True)])
 
 
 def _outcomes_of(model: LoadedModel, table: RawTable) -> Outcomes:

@@ -13,6 +13,7 @@ from fda_flower.datasets import Samples
 from fda_flower.errors import RunError
 from fda_flower.models.parts import features_of, frozen_names, tensors
 from fda_flower.models.split import KindsOfRows, Rows
+from fda_flower.prediction.batches import CPU, batches, inputs_at
 
 BATCH = 256
 """Samples in a batch of a pass without training."""
@@ -57,15 +58,21 @@ Drawing = Callable[[], AbstractContextManager[Generator]]
 
 
 @torch.no_grad()
-def predict(model: nn.Module, samples: Samples, generator: Generator, batch_size: int = BATCH) -> Tensor:
-    """Return a model's outputs for samples, shape ``(n, classes or outputs)``.
+def predict(
+    model: nn.Module,
+    samples: Samples,
+    generator: Generator,
+    batch_size: int = BATCH,
+    device: torch.device = CPU,
+) -> Tensor:
+    """Return a model's outputs for samples, shape ``(n, classes or outputs)``, on the model's device.
 
     Raise a `RunError` if the model writes into its input, and so into the samples.
     """
     model.eval()
-    first = samples.x[:1].clone()
-    outputs = torch.cat([model(x) for x, _ in samples.batches(batch_size, generator)])
-    if not torch.allclose(first, samples.x[:1], rtol=0, atol=0, equal_nan=True):
+    first = inputs_at(samples, slice(0, 1), device).clone()
+    outputs = torch.cat([model(x) for x, _ in batches(samples, batch_size, generator, device=device)])
+    if not torch.allclose(first, inputs_at(samples, slice(0, 1), device), rtol=0, atol=0, equal_nan=True):
         raise RunError(
             f"the network {type(model).__name__} writes into its input, and so into the data: let it work "
             "on a copy (x = x.clone())",
@@ -84,20 +91,21 @@ def seeded() -> Iterator[Generator]:
 class Passes:
     """Passes of the same samples through a network, whose arrays are overwritten; labels are ignored.
 
-    The samples are on the network's device. `drawing` gives the random numbers, the same for each pass.
+    The network is on a `device`. `drawing` gives the random numbers, the same for each pass.
     """
 
-    def __init__(self, network: nn.Module, samples: Samples, drawing: Drawing = seeded) -> None:
-        self._network, self._samples, self._drawing = network, samples, drawing
+    def __init__(
+        self,
+        network: nn.Module,
+        samples: Samples,
+        drawing: Drawing = seeded,
+        device: torch.device = CPU,
+    ) -> None:
+        self._network, self._samples, self._drawing, self.device = network, samples, drawing, device
         self._done: list[tuple[Layers, Tensor]] = []
 
     def __len__(self) -> int:
         return len(self._samples)
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the samples."""
-        return self._samples.y.device
 
     def outputs(self, layers: Layers) -> Tensor:
         """Return the network's outputs with these arrays, shape ``(n, C)``, computed once per arrays."""
@@ -106,7 +114,7 @@ class Passes:
                 return outputs
         load_layers(self._network, layers)
         with self._drawing() as generator:
-            outputs = predict(self._network, self._samples, generator)
+            outputs = predict(self._network, self._samples, generator, device=self.device)
         self._done.append((layers, outputs))
         return outputs
 

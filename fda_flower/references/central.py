@@ -16,6 +16,7 @@ from fda_flower.clients import DomainClient, SourceClient, TargetClient
 from fda_flower.clients.columns import columns_of
 from fda_flower.clients.training import OPTIMIZERS, repeatable
 from fda_flower.datasets import Domain, Samples
+from fda_flower.datasets.drawing import Generator
 from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.files import derive_seed, json_safe
 from fda_flower.metrics import (
@@ -29,6 +30,7 @@ from fda_flower.metrics import (
 from fda_flower.models.devices import find_device
 from fda_flower.models.parts import in_precision, to_train
 from fda_flower.names.words import count_of
+from fda_flower.prediction.batches import batches
 from fda_flower.prediction.predictors import Single
 from fda_flower.records.folder import ANSWERS, ONLY_LAST, Checkpoint, RunFolder, of_a_round_before
 from fda_flower.records.record import (
@@ -111,11 +113,11 @@ class Trainer:
         config, data = self.config, all_data(self.config)
         self.data = data
         device = find_device(config.device)
-        domains = {name: domain.to(device) for name, domain in in_columns(config, data.domains).items()}
+        domains = in_columns(config, data.domains)
         network = make_model(config, data.shape, data.classes)
         self.model = in_precision(network, config.precision).to(device)
         first = domains[config.data.source_names[0]].train
-        x, _ = next(first.batches(1, torch.Generator().manual_seed(0)))
+        x, _ = next(batches(first, 1, torch.Generator().manual_seed(0), device=device))
         with repeatable(derive_seed(config.seed, "model", "central"), config.threads, device):
             self.reference.prepare(self.model, x)
         self.sources = {name: self._client(self._divide(domains[name])) for name in config.data.source_names}
@@ -214,8 +216,9 @@ class Trainer:
     def _endless(self, samples: Samples, size: int, number: int, *purpose: str) -> Iterator[Batch]:
         """Yield batches for ever, in a new order after each pass."""
         generator = torch.Generator().manual_seed(derive_seed(self.config.seed, "train", number, *purpose))
+        cut, device = self.config.source_training.batches, find_device(self.config.device)
         while True:
-            yield from samples.batches(size, generator, shuffle=True, cut=self.config.source_training.batches)
+            yield from batches(samples, size, generator, shuffle=True, cut=cut, device=device)
 
     def _evaluate(self, record: Record, history: list[Record]) -> Record:
         """Select the reported model by the sources' held-out samples, then evaluate it on the target."""
@@ -266,10 +269,10 @@ class Trainer:
                 value=domain.name,
             )
         seed = derive_seed(self.config.seed, "validation", domain.name)
-        order = torch.randperm(samples.units, generator=torch.Generator().manual_seed(seed))
+        order = Generator(seed).permutation(samples.units)
         parts = [order[held:], order[:held]]
         if groups is not None:  # whole groups, such as patients
-            parts = [torch.isin(groups, torch.unique(groups)[each]).nonzero().flatten() for each in parts]
+            parts = [np.flatnonzero(np.isin(groups, np.unique(groups)[each])) for each in parts]
         train, test = map(samples.take, parts)
         return replace(domain, train=train, test=test)
 

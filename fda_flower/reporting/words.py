@@ -128,7 +128,7 @@ def _labels(config: RunConfig, data: "FederatedDataset") -> str:
     target, sources = Counter[int](), Counter[int]()
     for name, domain in data.domains.items():
         y = domain.train.y
-        held = y.nonzero()[:, 1] if config.data.task == "multilabel" else y
+        held = y.nonzero()[1] if config.data.task == "multilabel" else y
         (target if name == data.target else sources).update(held.tolist())
     if config.every_site:
         return f"Labels{column}: {', '.join(f'{each}: {sources[i]:,}' for i, each in enumerate(names))}"

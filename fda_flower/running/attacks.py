@@ -6,16 +6,13 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fda_flower.aggregation import Layers, find_buffers
 from fda_flower.clients import DomainClient
 from fda_flower.datasets import Samples
 from fda_flower.errors import invalid, unknown
 from fda_flower.files import derive_seed
-from fda_flower.models.devices import widest_float
 from fda_flower.runs.config import RunConfig
 from fda_flower.wire.asked.columns import ColumnsDescribed, DescribeColumns
 from fda_flower.wire.asked.personal import Guided
@@ -55,7 +52,7 @@ class Sight:
 Poison = Callable[[Sight], Deltas]
 """Returns the update to send."""
 
-Relabel = Callable[[Samples, int], Tensor]
+Relabel = Callable[[Samples, int], NDArray[np.int64]]
 """Returns the samples' new classes, from the samples and the number of classes."""
 
 ASLEEP = 8
@@ -120,23 +117,18 @@ def columns_that_lie(answer: ColumnsDescribed, factor: float) -> ColumnsDescribe
     return replace(answer, columns={name: factor * each for name, each in answer.columns.items()})
 
 
-def flipped_labels(samples: Samples, classes: int) -> Tensor:
+def flipped_labels(samples: Samples, classes: int) -> NDArray[np.int64]:
     """Return class ``C - 1 - y`` for class ``y`` of ``C``."""
     return classes - 1 - samples.y
 
 
-def brightness_labels(samples: Samples, classes: int) -> Tensor:
+def brightness_labels(samples: Samples, classes: int) -> NDArray[np.int64]:
     """Return how bright each sample is among the domain's, in as many groups of equal size as classes.
 
     A network can learn this other task from the same samples.
     """
-    x = (
-        samples.x[torch.arange(len(samples), device=samples.y.device)]
-        .flatten(1)
-        .to(widest_float(samples.y.device))
-        .mean(dim=1)
-    )
-    ranks = x.argsort(stable=True).argsort(stable=True)
+    x = samples.x[np.arange(len(samples))].reshape(len(samples), -1).mean(axis=1, dtype=np.float64)
+    ranks: NDArray[np.int64] = x.argsort(kind="stable").argsort(kind="stable")
     return ranks * classes // len(samples)
 
 

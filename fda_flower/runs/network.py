@@ -5,8 +5,10 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import nn
 
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import FederatedDataset, Samples, load_domain, load_federation
@@ -20,6 +22,7 @@ from fda_flower.models.kinds import set_statistics
 from fda_flower.models.own import check_training
 from fda_flower.models.probe import answers
 from fda_flower.models.split import SplitNetwork, split
+from fda_flower.prediction.batches import tensor_of
 from fda_flower.prediction.features import FeatureStore, columns_of, digest_of, features, federation_features
 from fda_flower.records.record import COSTS
 from fda_flower.runs.config import RunConfig
@@ -84,7 +87,7 @@ def digest_of_frozen(config: RunConfig, shape: tuple[int, ...], classes: int, mo
 
 
 def body_of(
-    config: RunConfig, shape: tuple[int, ...], classes: int, statistics: Tensor | None = None
+    config: RunConfig, shape: tuple[int, ...], classes: int, statistics: NDArray[np.float32] | None = None
 ) -> tuple[str, Layers]:
     """Return a digest of a run's frozen backbone, and its arrays for the model's folder, if any.
 
@@ -147,4 +150,4 @@ def _through(backbone: nn.Module, device: torch.device, samples: Samples) -> Sam
     if not all(isinstance(part, nn.Identity) or getattr(part, "by_number", False) for part in parts):
         return features(backbone, samples, FeatureStore(None, {}), device)
     with torch.no_grad():
-        return replace(samples, x=backbone(samples.x.to(device)).float().cpu())
+        return replace(samples, x=backbone(tensor_of(samples.x, device)).float().cpu().numpy())
