@@ -1,7 +1,7 @@
 """The local training loop, losses, and evaluation."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from inspect import unwrap
@@ -19,6 +19,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from fda_flower.clients.gradients import Loss, each_gradient
 from fda_flower.clients.settings import LocalTraining as LocalTraining
+from fda_flower.clients.steps import Step, fastest
 from fda_flower.datasets import Samples
 from fda_flower.metrics import HIGH, LOW, METRICS, intervals_of, measure, metric_names
 from fda_flower.models.devices import deterministic, forked, widest_float
@@ -71,29 +72,46 @@ def train(
     """
     every_parameter = [p for p in model.parameters() if p.requires_grad]
     parameters = to_train(model, part)
-    optimizer = OPTIMIZERS[training.optimizer](parameters, lr=training.learning_rate)
+    plain = objective is None and _is_cross_entropy(samples, training)
     objective = plain_objective(samples, training) if objective is None else objective
     objective = penalised(objective, model, training)
+    by_autograd = partial(_by_autograd, model, every_parameter, parameters, training, objective)
     losses, sizes, device = list[Tensor](), list[int](), device_of(model)
     trained = set(parameters)
     with _without_gradients([p for p in every_parameter if p not in trained]):
+        step = fastest(model, parameters, training, by_autograd) if plain else by_autograd()
         for _ in range(training.epochs):
             drawn = batches(
                 samples, training.batch_size, generator, shuffle=True, cut=training.batches, device=device
             )
             for x, y in drawn:
-                for parameter in every_parameter:
-                    parameter.grad = None
-                loss = objective(model, x, y)
-                torch.autograd.backward(loss)
-                optimizer.step()
+                losses.append(step(x, y))
                 if on_step is not None:
                     on_step()
-                losses.append(loss.detach())
                 sizes.append(len(y))
     # Copy from the device once; each float() would wait for it.
     total = sum(size * loss for size, loss in zip(sizes, torch.stack(losses).tolist(), strict=True))
     return len(sizes), total / sum(sizes)
+
+
+def _by_autograd(
+    model: nn.Module,
+    every_parameter: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+    training: LocalTraining,
+    objective: Objective,
+) -> Step:
+    optimizer = OPTIMIZERS[training.optimizer](parameters, lr=training.learning_rate)
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        for parameter in every_parameter:
+            parameter.grad = None
+        loss = objective(model, x, y)
+        torch.autograd.backward(loss)
+        optimizer.step()
+        return loss.detach()
+
+    return step
 
 
 @contextmanager
@@ -137,6 +155,11 @@ def penalised(
         return loss + strength / 2 * sum((p - point).square().sum() for p, point in pairs)
 
     return with_penalty
+
+
+def _is_cross_entropy(samples: Samples, training: LocalTraining) -> bool:
+    """Return whether plain training minimises the cross entropy, without weights or a penalty."""
+    return samples.task == "classes" and training.class_weights == "none" and training.proximal == 0
 
 
 def mean_gradient(
