@@ -71,7 +71,7 @@ class Splits(Mapping[str, Split]):
         return len(self._names)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Domain:
     """One client's data.
 
