@@ -1,4 +1,4 @@
-"""Networks of methods in which nobody trains: torch's features and names, and the same bits in any company."""
+"""Networks of methods in which nobody trains: torch's features and names, the same bits in any company."""
 
 from typing import Any
 
