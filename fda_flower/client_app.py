@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import signature
 from logging import INFO, WARNING
 from pathlib import Path
@@ -34,12 +35,10 @@ from fda_flower.wire.older import NumPyClient
 from fda_flower.wire.protocol import FROZEN
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
     from fda_flower.clients import DomainClient
     from fda_flower.datasets import Domain, FederatedDataset
     from fda_flower.datasets.preparation import Preparation
+    from fda_flower.models.exchange import Network
 
 
 def make_client_app(
@@ -291,8 +290,8 @@ def make_client(
     sites = _sites(config, data)
     if name not in sites:
         sites[name] = _load_site(config, name, data, site_folder)
-    site, device, make = sites[name]
-    network = _model(config, site.shape, site.classes, device, get_ident())
+    site, make = sites[name]
+    network = _model(config, site.shape, site.classes, get_ident())
     publish = None
     if (name == site.target or config.every_site) and model_folder:
         publish = publisher(config, site, name, model_folder, network)
@@ -305,17 +304,15 @@ def make_client(
     return client
 
 
-_Site = tuple["FederatedDataset", "torch.device", "Callable[..., DomainClient]"]
-"""The data of a domain, the device of its network, and the function that makes its client."""
+_Site = tuple["FederatedDataset", "Callable[..., DomainClient]"]
+"""The data of a domain, and the function that makes its client."""
 
 
 def _load_site(config: RunConfig, name: str, shared: "FederatedDataset | None", folder: Path | None) -> _Site:
     from fda_flower.clients import SourceClient, TargetClient
-    from fda_flower.models.devices import find_device
     from fda_flower.runs.network import site_data
 
     data = site_data(config, name, shared, folder)
-    device = find_device(config.device)
     about: dict[str, Any] = {"shape": list(data.shape), "classes": data.classes}
     classes = data.class_names if config.data.lists_classes else ()
     named = {"class-names": list(classes), "features": list(data.features)}
@@ -325,7 +322,7 @@ def _load_site(config: RunConfig, name: str, shared: "FederatedDataset | None", 
     settings: dict[str, Any] = {"training": training, "seed": config.seed, "threads": config.threads}
     kind = TargetClient if is_target else SourceClient
     client = partial(kind, data.domains[name], about=about, **settings)
-    return data, device, client
+    return data, client
 
 
 @lru_cache(maxsize=2)
@@ -343,13 +340,17 @@ def forget() -> None:
 
 
 @lru_cache(maxsize=2)
-def _model(
-    config: RunConfig, shape: tuple[int, ...], classes: int, device: "torch.device", thread: int
-) -> "nn.Module":
-    from fda_flower.models.parts import in_precision
+def _model(config: RunConfig, shape: tuple[int, ...], classes: int, thread: int) -> "Network":
+    from fda_flower.models.linear import LinearNetwork
     from fda_flower.runs.network import make_model
 
-    return in_precision(make_model(config, shape, classes), config.precision).to(device)
+    model = make_model(config, shape, classes)
+    if isinstance(model, LinearNetwork):
+        return model
+    from fda_flower.models.devices import find_device
+    from fda_flower.models.parts import in_precision
+
+    return in_precision(model, config.precision).to(find_device(config.device))
 
 
 def prepare() -> None:
@@ -358,10 +359,13 @@ def prepare() -> None:
 
 
 def prepare_worker() -> None:
-    """Import, in the launcher of a site's worker, the packages that most runs need."""
-    ours = ("clients.training", "datasets.federation", "models", "models.devices", "runs.model_folder")
+    """Import, in the launcher of a site's worker, what most runs need, as far as it is installed."""
+    ours = ("clients.client", "datasets.federation", "models", "models.devices", "runs.model_folder")
     scikit_learns = ("datasets", "model_selection", "utils.class_weight")
-    for module in (*(f"fda_flower.{name}" for name in ours), *(f"sklearn.{name}" for name in scikit_learns)):
+    modules = [f"fda_flower.{name}" for name in ours]
+    modules += ["fda_flower.clients.training"] * (find_spec("torch") is not None)
+    modules += [f"sklearn.{name}" for name in scikit_learns if find_spec("sklearn") is not None]
+    for module in modules:
         import_module(module)
 
 

@@ -10,13 +10,13 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result
-from torch import nn
 
 from fda_flower.datasets import FederatedDataset, load_federation
 from fda_flower.deployment.results import sending
 from fda_flower.engines import PollingGrid
 from fda_flower.errors import RunError, invalid, keep_to_one_line
 from fda_flower.models.exchange import Exchange
+from fda_flower.models.structure import Structure, structure_of
 from fda_flower.names.packages import require
 from fda_flower.records.folder import ANSWERS
 from fda_flower.records.record import COSTS, LAST, NOTHING_MORE, Record, Recording, without_model
@@ -110,9 +110,10 @@ def run_server(
     target = strategy.nodes.target
     unlabelled = target.info.get("unlabelled") if target else None
     has_backbone = backbone_of(config, shape, classes) is not None
-    _check_needs(config, model, unlabelled if isinstance(unlabelled, int) else None, has_backbone)
+    known = unlabelled if isinstance(unlabelled, int) else None
+    _check_needs(config, structure_of(model), known, has_backbone)
     exchange = Exchange.of(model)
-    strategy.buffer_names = frozenset(exchange.shared) - exchange.parameters(model).keys()
+    strategy.buffer_names = exchange.buffers(model)
     initial = [to_record(exchange.layers(model))]
     del model  # lets `start` free the arrays after the first round
     result = strategy.start(grid, initial.pop(), config.all_rounds, config.round_timeout)
@@ -161,8 +162,8 @@ def evaluation_interval(nodes: Iterable[Node], epochs: Mapping[str, int]) -> int
     return max(1, math.ceil(9 * tested / (3 * trained))) if trained > 0 else 1
 
 
-def check_data(config: RunConfig) -> tuple[FederatedDataset, nn.Module]:
-    """Load all data and the initial network on this machine; raise a `ConfigError` if they are unusable."""
+def check_data(config: RunConfig) -> tuple[FederatedDataset, Structure]:
+    """Load all data and the initial network's structure; raise a `ConfigError` if they are unusable."""
     if config.privacy.of_patients and config.entry.noise == "steps":
         require("opacus")
     federation = load_federation(config.data)
@@ -171,18 +172,17 @@ def check_data(config: RunConfig) -> tuple[FederatedDataset, nn.Module]:
         config.check_samples(role, f"'{name}'", len(domain.train))
         if config.privacy.of_patients:
             domain.check_patients()
-    model = make_model(config, federation.shape, federation.classes)
+    network = structure_of(make_model(config, federation.shape, federation.classes))
     target = federation.domains.get(federation.target)
     unlabelled = None if target is None else target.unlabelled
     has_backbone = backbone_of(config, federation.shape, federation.classes) is not None
-    _check_needs(config, model, 0 if unlabelled is None else len(unlabelled), has_backbone)
-    return all_data(config), model
+    _check_needs(config, network, 0 if unlabelled is None else len(unlabelled), has_backbone)
+    return all_data(config), network
 
 
-def _check_needs(config: RunConfig, model: nn.Module, unlabelled: int | None, has_backbone: bool) -> None:
-    data = config.data
-    sources = len(data.source_names)
-    facts = Facts(model, config.model, sources, unlabelled, config.task, has_backbone, has_rows(config, data))
+def _check_needs(config: RunConfig, network: Structure, unlabelled: int | None, has_backbone: bool) -> None:
+    sources, rows = len(config.data.source_names), has_rows(config, config.data)
+    facts = Facts(network, config.model, sources, unlabelled, config.task, has_backbone, rows)
     check_needs(config.method, config.needs, facts)
     if config.privacy.of_patients and not NEEDS["frozen body"].is_met(facts):
         why = "but its noise is on the gradients of one linear layer, and the network trains something else"

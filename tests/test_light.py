@@ -109,7 +109,9 @@ IMPORTS: dict[str, set[str]] = {
     "import fda_flower.client_app": HEAVY - {"flwr", "numpy"},
     "import fda_flower.supernode.worker": HEAVY - {"flwr", "numpy"},
     "import fda_flower.site.privacy": HEAVY - {"flwr", "numpy"},
-    "from fda_flower.datasets import Samples": HEAVY - {"flwr", "numpy", "torch"},
+    "from fda_flower.datasets import Samples": HEAVY - {"flwr", "numpy"},
+    "import fda_flower.clients.client, fda_flower.clients.ridge_sites": HEAVY - {"flwr", "numpy", "PIL"},
+    "import fda_flower.running.run": HEAVY - {"flwr", "numpy", "PIL"},
 }
 """What code does without, lighter ones first."""
 

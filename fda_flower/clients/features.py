@@ -13,7 +13,8 @@ from fda_flower.aggregation import (
     shape_of_head,
     with_head,
 )
-from fda_flower.clients.client import DomainClient, Settings
+from fda_flower.clients.client import DomainClient
+from fda_flower.clients.trainee import Settings
 from fda_flower.datasets import Samples
 from fda_flower.wire.asked.features import EvaluateGaussians, GaussiansMixed, MixGaussians, WithGaussians
 from fda_flower.wire.protocol import EvaluateReply, EvaluateRequest, TrainReply, TrainRequest
@@ -27,8 +28,8 @@ def features_and_labels(
     By default these are the training samples.
     """
     train = client.domain.train if samples is None else samples
-    _, features = client.passes(config, "features", train).outputs_and_features(model)
-    return features.cpu().double().numpy(), train.y
+    features = client.passes(config, "features", train).features(model)
+    return features.astype(np.float64), train.y
 
 
 def mix_gaussians(client: DomainClient, request: TrainRequest, question: MixGaussians) -> TrainReply:

@@ -9,7 +9,7 @@ from fda_flower.clients.client import DomainClient
 from fda_flower.clients.gradients import Loss
 from fda_flower.clients.training import mean_loss, training_loss
 from fda_flower.models.devices import widest_float
-from fda_flower.prediction.passes import predict
+from fda_flower.prediction.network_passes import predict
 from fda_flower.wire.asked.generalisation import LossMeasured, MeasureLoss, Penalise, Penalised
 from fda_flower.wire.protocol import TrainReply, TrainRequest
 

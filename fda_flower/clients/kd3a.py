@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
 from fda_flower.aggregation import Layers, Votes
-from fda_flower.clients.client import Settings, TargetClient
+from fda_flower.clients.client import TargetClient
+from fda_flower.clients.trainee import Settings
 from fda_flower.clients.training import Objective, train
 from fda_flower.datasets import Samples
 from fda_flower.files import derive_seed

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from fda_flower.aggregation import Calibration, Layers, Mixture
 from fda_flower.aggregation.mixture import MixturePlan
-from fda_flower.clients.client import Settings, TargetClient
+from fda_flower.clients.client import TargetClient
 from fda_flower.clients.mixture_members import (
     Learner,
     Positions,
@@ -24,10 +24,12 @@ from fda_flower.clients.mixture_members import (
     train_mixture,
 )
 from fda_flower.clients.personal import blended
+from fda_flower.clients.trainee import Settings
 from fda_flower.clients.training import OPTIMIZERS, train
 from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import Judge, metric_names
+from fda_flower.models.devices import widest_float
 from fda_flower.models.parts import head_names, head_of, to_train
 from fda_flower.prediction.batches import CPU, batches, device_of
 from fda_flower.prediction.predictors import Mixed, Single
@@ -70,7 +72,7 @@ def evaluate_mixture(
     report = mixing.report(trained, mixed.views(passes), metric)
     if student is not None:
         taught = min(len(client.domain.unlabelled or ()), MOST_UNLABELLED)
-        teacher = client.judge_of(client.domain.test)(mixed.outputs(passes).cpu().numpy())[metric]
+        teacher = client.judge_of(client.domain.test)(mixed.outputs(passes))[metric]
         report = replace(report, taught=taught, teacher=teacher)
     return replace(reply, answer=report)
 
@@ -95,7 +97,8 @@ class Mixing:
             return client.single(soup(trained.models) or first, config)
         with client.drawing("student", config) as generator:
             samples = samples_of_student(client.domain.train, rest, generator, client.device)
-            taught = mixed.outputs(client.passes(config, "student", samples))
+            outputs = torch.from_numpy(mixed.outputs(client.passes(config, "student", samples)))
+            taught = outputs.to(widest_float(client.device)).to(client.device)
             client.load(first)
             learn(client.model, samples, taught, client.training_in(config).learning_rate, generator)
             return client.single(client.layers(), config)
@@ -177,7 +180,7 @@ class Mixing:
 
     def _predict(self, model: Layers, positions: Positions) -> NDArray[Any]:
         passes = self.client.passes(self.config, "held-out", self._part(positions))
-        return self.client.single(model, self.config).outputs(passes).cpu().numpy()
+        return self.client.single(model, self.config).outputs(passes)
 
     def _part(self, positions: Positions) -> Samples:
         samples = self.client.domain.train

@@ -4,6 +4,7 @@ import copy
 import math
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -15,9 +16,10 @@ from fda_flower.aggregation import (
     functional_distance,
     gradient_similarity,
 )
-from fda_flower.clients.client import DomainClient, Settings, TargetClient
+from fda_flower.clients.client import DomainClient, TargetClient
 from fda_flower.clients.gradients import Loss
 from fda_flower.clients.settings import LocalTraining
+from fda_flower.clients.trainee import Settings
 from fda_flower.clients.training import OPTIMIZERS, mean_gradient, penalised, plain_objective, training_loss
 from fda_flower.datasets import Samples
 from fda_flower.errors import RunError
@@ -278,11 +280,11 @@ def evaluate_neighbours(
     layers = client.single(client.received(request), config).layers
     outputs, keys = client.passes(config, "keys", train).outputs_and_features(layers)
     labels, k = train.y, question.k
-    predictor = Neighbours(layers, keys.cpu().double().numpy(), labels, k, question.scale, 0.0)
+    predictor = Neighbours(layers, keys.astype(np.float64), labels, k, question.scale, 0.0)
     weight = question.weight
     if weight is None:
         groups = train.groups
         near = predictor.near(outputs.shape[1], groups=groups)
-        weight = choose_weight(outputs.cpu().numpy(), near, labels, groups)
+        weight = choose_weight(outputs, near, labels, groups)
     reply = client.score(replace(predictor, weight=float(weight)), config)
     return replace(reply, answer=NeighboursUsed(weight=float(weight)))

@@ -6,7 +6,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers
-from fda_flower.clients.client import DomainClient, Settings
+from fda_flower.clients.client import DomainClient
+from fda_flower.clients.trainee import Settings
 from fda_flower.models.exchange import Exchange
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.personal_layers import EvaluateWithPart, KeepPart, PartKept

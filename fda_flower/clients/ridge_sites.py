@@ -192,7 +192,7 @@ def _metrics_at_site(
     if fitted.alone is None:
         return {**answer, "with_others": metrics.get(metric)}
     alone = Single(placed(client.received(request), fitted.alone)).outputs(passes)
-    without, together = (each.cpu().double().numpy() for each in (alone, outputs))
+    without, together = (each.astype(np.float64) for each in (alone, outputs))
     return {
         **answer,
         **compare(client.judge_of(test), metric, without, together, test.truth, test.groups),

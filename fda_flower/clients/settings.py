@@ -26,7 +26,7 @@ class LocalTraining:
     optimizer : {"adam", "sgd"}
         See `fda_flower.clients.training.OPTIMIZERS`.
     batches : {"even", "keep-last", "drop-last"}
-        How samples are cut into batches; see `fda_flower.datasets.Samples.batches`.
+        How samples are cut into batches; see `fda_flower.prediction.batches.batches`.
     proximal : float
         ``μ`` of the penalty ``μ/2 ‖v − θ‖²``, where ``θ`` is the initial model.
     class_weights : {"none", "balanced"}

@@ -18,15 +18,16 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from fda_flower.clients.gradients import Loss, each_gradient
+from fda_flower.clients.measures import metrics_of
 from fda_flower.clients.settings import LocalTraining as LocalTraining
 from fda_flower.clients.steps import Step, fastest
 from fda_flower.datasets import Samples
-from fda_flower.metrics import HIGH, LOW, METRICS, intervals_of, measure, metric_names
+from fda_flower.metrics import metric_names
 from fda_flower.models.devices import deterministic, forked, widest_float
 from fda_flower.models.parts import Part, to_train
 from fda_flower.names.tasks import Task
 from fda_flower.prediction.batches import batches, device_of, tensor_of
-from fda_flower.prediction.passes import predict
+from fda_flower.prediction.network_passes import predict
 
 CPU = torch.device("cpu")
 
@@ -190,7 +191,7 @@ def evaluate(
 ) -> tuple[float, float]:
     """Return a model's mean loss on samples, and its task's headline, NaN if unknown; see `metrics_of`."""
     outputs = predict(model, samples, generator, batch_size, device_of(model))
-    measured = metrics_of(outputs, samples)
+    measured = metrics_of(outputs.cpu().numpy(), samples, mean_loss(outputs, samples))
     return measured["loss"], measured.get(metric_names(samples.task)[0], math.nan)
 
 
@@ -202,48 +203,6 @@ def mean_loss(outputs: Tensor, samples: Samples) -> float:
         losses = -log_softmax(outputs.T, dim=0).gather(0, y[None])
         return float(losses.sum(dtype=widest)) / len(y)
     return float(LOSSES[samples.task](outputs, y, reduction="none").sum(dtype=widest)) / y.numel()
-
-
-def metrics_of(
-    outputs: Tensor,
-    samples: Samples,
-    to_labels: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
-    mask: bool = False,
-) -> dict[str, float]:
-    """Return ``loss`` and the metrics of `fda_flower.metrics.measure`; ``r2`` of infinite outputs is −∞.
-
-    For a regression `to_labels` converts outputs and labels to the labels' unit, for all but the loss.
-    A `mask` has ``dice``.
-    """
-    task, loss = samples.task, mean_loss(outputs, samples)
-    measured = measure(*_as_labels(outputs, samples, to_labels), task, mask)
-    infinite = task == "regression" and "r2" not in measured
-    return {"loss": loss, **({"r2": 1 - loss} if infinite else {}), **measured}
-
-
-def limits_of(
-    outputs: Tensor, samples: Samples, to_labels: Callable[[NDArray[Any]], NDArray[Any]] | None = None
-) -> dict[str, float]:
-    """Return the ends of the metrics' intervals, by their names in `fda_flower.metrics.LIMITS`.
-
-    The arguments are as in `metrics_of`.
-    """
-    intervals = intervals_of(*_as_labels(outputs, samples, to_labels), samples.task, samples.groups)
-    return {
-        f"{name}{end}": value
-        for name, ends in intervals.items()
-        if not METRICS[name].share
-        for end, value in zip((LOW, HIGH), ends, strict=True)
-    }
-
-
-def _as_labels(
-    outputs: Tensor, samples: Samples, to_labels: Callable[[NDArray[Any]], NDArray[Any]] | None
-) -> tuple[NDArray[Any], Any]:
-    """Return outputs and what they are measured by, of a regression in the labels' unit."""
-    if to_labels is None or samples.task != "regression":
-        return outputs.cpu().numpy(), samples.truth
-    return to_labels(outputs.cpu().numpy()), to_labels(samples.y)
 
 
 def training_loss(samples: Samples, training: LocalTraining) -> Loss:

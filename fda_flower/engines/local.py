@@ -1,6 +1,8 @@
 """Grids of simulated clients, and the one whose clients run in this process, one after the other."""
 
 import gc
+import os
+import sys
 import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -131,15 +133,38 @@ def reply_of(client: Callable[[], Message], message: Message) -> Message:
 @contextmanager
 def set_up_process(threads: int) -> Iterator[None]:
     """Set torch's number of threads in the block, and exclude existing objects from garbage collection."""
-    import torch
-
-    before, frozen = torch.get_num_threads(), gc.get_freeze_count() > 0
-    torch.set_num_threads(threads)
+    frozen = gc.get_freeze_count() > 0
     if not frozen:
         gc.freeze()
+    try:
+        with _threads_of_torch(threads):
+            yield
+    finally:
+        if not frozen:
+            gc.unfreeze()
+
+
+@contextmanager
+def _threads_of_torch(threads: int) -> Iterator[None]:
+    """Set torch's number of threads in the block; if it is imported there first, it begins with them."""
+    if (torch := sys.modules.get("torch")) is None:
+        with _environment("OMP_NUM_THREADS", str(threads)):
+            yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
     try:
         yield
     finally:
         torch.set_num_threads(before)
-        if not frozen:
-            gc.unfreeze()
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        os.environ |= {} if before is None else {name: before}

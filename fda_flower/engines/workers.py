@@ -211,9 +211,8 @@ def _started(grid: LocalGrid, threads: int, others: Sequence[Worker]) -> Worker:
 
 
 def _can_be_copied() -> bool:
-    import torch
-
-    return sys.platform == "linux" and not torch.accelerator.is_available()
+    torch = sys.modules.get("torch")  # if nobody has imported it, no GPU is in use
+    return sys.platform == "linux" and (torch is None or not torch.accelerator.is_available())
 
 
 def _picklable(grid: LocalGrid) -> LocalGrid:

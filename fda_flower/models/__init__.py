@@ -1,6 +1,6 @@
 """Networks by name, and the parts of them that are trained; torch is imported when a network is built."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.util import find_spec
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from torch import nn
 else:
     __dir__ = exports(__name__)
+
+
+OURS = "fda_flower."
+"""Begins the names of this package's modules."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,13 @@ class Model:
     def builder(self) -> "Callable[..., nn.Module]":
         """The function `build`, imported on first use."""
         return resolve(self.build)  # type: ignore[no-any-return]
+
+    @property
+    def module(self) -> str:
+        """The module with its function, which another package's alone imports."""
+        if isinstance(self.build, str) and self.build.startswith(OURS):
+            return self.build.partition(":")[0]
+        return str(getattr(self.builder, "func", self.builder).__module__)
 
     def objection(self, shape: tuple[int, ...]) -> str | None:
         """Return why it does not take samples of a shape, in words; None if it does."""
@@ -242,12 +253,18 @@ def find_model(name: str) -> Model:
         return MODELS[name]
     if AND in name:
         builders = [MODELS[part].build if part in MODELS else None for part in name.split(AND)]
-        return Model("several networks", partial(resolve("fda_flower.models.kinds:together"), builders))
+        return Model("several networks", partial(_together, builders))
     library, _, own = name.partition(":")
     if library in LIBRARIES:
         build = partial(resolve(LIBRARIES[library]), own)
         return Model(f"{library}'s {own}", build, rows=False, colours=True)
     return Model("a network of your own", builder_of(name))
+
+
+def _together(builders: Sequence[Any], shape: tuple[int, ...], classes: int) -> Any:
+    from fda_flower.models.kinds import together
+
+    return together(builders, shape, classes)
 
 
 def is_pretrained(name: str, options: Mapping[str, Any]) -> bool:

@@ -1,22 +1,29 @@
-"""The partition of a network's arrays: those that travel, that a client keeps, and that are frozen."""
+"""The partition of a network's arrays: those that travel, that a client keeps, and that are frozen.
+
+PyTorch is imported for its networks alone.
+"""
 
 import fnmatch
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from fda_flower.aggregation import Layers
 from fda_flower.errors import ConfigError, unknown
 from fda_flower.files import checksum
-from fda_flower.models.parts import batch_norm_names, frozen_names, head_names, tensors
+from fda_flower.models.linear import HEAD, LinearNetwork
+from fda_flower.names.registry import resolve
 
-PARTS: dict[str, Callable[[nn.Module], tuple[str, ...]]] = {
-    "head": head_names,
-    "batch-norm": batch_norm_names,
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Network: TypeAlias = "nn.Module | LinearNetwork"
+
+PARTS = {
+    "head": "fda_flower.models.parts:head_names",
+    "batch-norm": "fda_flower.models.parts:batch_norm_names",
 }
 """Functions that return the names of a part's arrays, by the name of the part in messages."""
 
@@ -38,6 +45,7 @@ class Exchange:
 
     Examples
     --------
+    >>> from torch import nn
     >>> body = nn.Linear(3, 2).requires_grad_(False)
     >>> Exchange.of(nn.Sequential(body, nn.BatchNorm1d(2), nn.Linear(2, 5)), own="head")
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -51,7 +59,7 @@ class Exchange:
     moving: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @classmethod
-    def of(cls, network: nn.Module, own: str = "") -> "Exchange":
+    def of(cls, network: Network, own: str = "") -> "Exchange":
         """Return the partition of a network.
 
         Arrays are frozen by ``requires_grad`` of the parameters (see `fda_flower.models.parts`). The part
@@ -65,10 +73,10 @@ class Exchange:
         return known[own]
 
     @classmethod
-    def _find(cls, network: nn.Module, own: str) -> "Exchange":
-        frozen = frozen_names(network)
+    def _find(cls, network: Network, own: str) -> "Exchange":
+        frozen = _frozen(network)
         fixed = set(frozen)
-        moving = [name for name in tensors(network) if name not in fixed]
+        moving = [name for name in arrays_of(network) if name not in fixed]
         if frozen and not moving:
             raise ConfigError(
                 f"the network {type(network).__name__} has no parameter with requires_grad, so that there is "
@@ -76,16 +84,16 @@ class Exchange:
                 thing="network",
                 value=type(network).__name__,
             )
-        private = PARTS[own](network) if own in PARTS else fnmatch.filter(moving, own)
+        private = resolve(PARTS[own])(network) if own in PARTS else fnmatch.filter(moving, own)
         if own and not private and own not in PARTS:
             raise unknown("part of the model", own, PARTS)
         shared = tuple(name for name in moving if name not in private)
         return cls(shared, tuple(name for name in moving if name in private), frozen, tuple(moving))
 
-    def layers(self, network: nn.Module) -> dict[str, NDArray[Any]]:
+    def layers(self, network: Network) -> dict[str, NDArray[Any]]:
         """Return copies of a network's unfrozen arrays, in the order of its dictionary."""
-        own = tensors(network)
-        return {name: own[name].cpu().numpy().copy() for name in self.moving}
+        own = arrays_of(network)
+        return {name: own[name].copy() for name in self.moving}
 
     def named(self, arrays: Layers) -> dict[str, NDArray[Any]]:
         """Return the arrays of a message by the network's names, in the order of `layers`.
@@ -105,22 +113,45 @@ class Exchange:
             )
         return dict(zip(own, arrays.values(), strict=True))
 
-    def parameters(self, network: nn.Module) -> dict[str, Tensor]:
+    def buffers(self, network: Network) -> frozenset[str]:
+        """Return the names of the arrays that travel and nobody trains, such as running statistics."""
+        if isinstance(network, LinearNetwork):
+            return frozenset(self.shared) - set(HEAD)
+        return frozenset(self.shared) - self.parameters(network).keys()
+
+    def parameters(self, network: "nn.Module") -> "dict[str, Tensor]":
         """Return a network's parameters that travel, in the order of its dictionary."""
         parameters = dict(network.named_parameters(remove_duplicate=False))
         return {name: parameters[name] for name in self.shared if name in parameters}
 
 
-_KNOWN: WeakKeyDictionary[nn.Module, dict[str, Exchange]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Network, dict[str, Exchange]] = WeakKeyDictionary()
 
 
-def frozen_layers(network: nn.Module) -> dict[str, NDArray[Any]]:
+def arrays_of(network: Network) -> Layers:
+    """Return the arrays of a network's state dictionary, in its order; they may share its memory."""
+    if isinstance(network, LinearNetwork):
+        return network.layers
+    from fda_flower.models.parts import tensors
+
+    return {name: tensor.cpu().numpy() for name, tensor in tensors(network).items()}
+
+
+def _frozen(network: Network) -> tuple[str, ...]:
+    if isinstance(network, LinearNetwork):
+        return ()
+    from fda_flower.models.parts import frozen_names
+
+    return frozen_names(network)
+
+
+def frozen_layers(network: Network) -> dict[str, NDArray[Any]]:
     """Return copies of a network's frozen arrays."""
-    own = tensors(network)
-    return {name: own[name].cpu().numpy().copy() for name in frozen_names(network)}
+    own = arrays_of(network)
+    return {name: own[name].copy() for name in _frozen(network)}
 
 
-def frozen_digest(network: nn.Module) -> str:
+def frozen_digest(network: Network) -> str:
     """Return a digest of a network's frozen arrays, equal at all sites; empty if nothing is frozen."""
     layers = frozen_layers(network)
     return checksum({}, layers) if layers else ""

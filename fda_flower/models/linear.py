@@ -9,6 +9,7 @@ depends on the number of samples.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from fda_flower.aggregation import Layers
 
 Array = NDArray[np.float32]
+
+HEAD = ("head.weight", "head.bias")
+"""The arrays of the linear layer."""
 
 BATCH = 256
 """Samples that are multiplied at a time; the memory for float64 follows from it."""
@@ -70,16 +74,11 @@ class LinearNetwork:
         width = sum(self._widths)
         arrays: dict[str, NDArray[Any]] = {"rows.widths": np.array(self._widths)} if self.several else {}
         arrays |= {name: np.array(power, np.float32) for name, power in self._powers.items()}
-        arrays |= {"head.weight": np.zeros((self.classes, width), np.float32)}
-        arrays |= {"head.bias": np.zeros(self.classes, np.float32)}
+        shapes = (self.classes, width), (self.classes,)
+        arrays |= {name: np.zeros(shape, np.float32) for name, shape in zip(HEAD, shapes, strict=True)}
         for array in arrays.values():
             array.flags.writeable = False
         return arrays
-
-    @property
-    def trained(self) -> int:
-        """How many numbers the linear layer has."""
-        return self.classes * (sum(self._widths) + 1)
 
     def rows(self, x: NDArray[Any], layers: "Layers") -> Array:
         """Return the rows of samples, shape ``(n, features of all)``; `layers` have the powers."""
@@ -93,7 +92,7 @@ class LinearNetwork:
 
     def outputs(self, rows: Array, layers: "Layers") -> Array:
         """Return the linear layer's outputs for `rows`, shape ``(n, classes)``."""
-        weight, bias = (np.asarray(layers[f"head.{name}"], np.float32) for name in ("weight", "bias"))
+        weight, bias = (np.asarray(layers[name], np.float32) for name in HEAD)
         return by_batches(lambda each: products(each, weight) + bias, rows, len(bias))
 
     def check(self, layers: "Layers") -> None:
@@ -131,7 +130,7 @@ class LinearNetwork:
         return by_batches(lambda each: formulas.unit_rows(each, power, np), x, kind.width)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Features:
     """Fixed features of a table's columns, by one network without its head.
 
@@ -179,7 +178,7 @@ OF_TABLES: Mapping[str, Callable[[int], Features]] = {
 """By network, its fixed features of a number of columns."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TableBody:
     """The frozen part of one or several networks for a table; a call returns features of rows.
 
@@ -271,7 +270,7 @@ def by_batches(function: Callable[[NDArray[np.float64]], NDArray[Any]], x: NDArr
 
 def flat(x: NDArray[Any]) -> Array:
     """Return samples as rows of float32; images of uint8 are in [0, 1] then."""
-    rows = np.ascontiguousarray(x.reshape(len(x), -1), np.float32)
+    rows = np.ascontiguousarray(x.reshape(len(x), prod(x.shape[1:])), np.float32)
     return rows / 255 if x.dtype == np.uint8 else rows
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fda_flower.models import find_model, reads_text
+from fda_flower.models import OURS, find_model, reads_text
 
 if TYPE_CHECKING:
     from torch import nn
@@ -14,13 +14,10 @@ if TYPE_CHECKING:
 SAMPLES, OUTPUTS = 2, 4
 """How many made-up samples a network reads, and of how many of its outputs the numbers are."""
 
-OURS = "fda_flower."
-
 
 def is_foreign(name: str) -> bool:
     """Return whether a network's code is of another package, or the user's own."""
-    builder: Any = find_model(name).builder
-    return ":" in name or not str(getattr(builder, "func", builder).__module__).startswith(OURS)
+    return ":" in name or not find_model(name).module.startswith(OURS)
 
 
 def answers(name: str, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> tuple[float, ...]:
@@ -29,13 +26,13 @@ def answers(name: str, shape: tuple[int, ...], classes: int, options: Mapping[st
     Empty for our own networks, and where such weights have no finite outputs. What acts in training alone,
     as the rate of dropout does, does not show.
     """
+    if reads_text(name) or not is_foreign(name):
+        return ()
     import torch
     from torch.nn.parameter import is_lazy
 
     from fda_flower.models.pretrained import replaced
 
-    if reads_text(name) or not is_foreign(name):
-        return ()
     x = torch.from_numpy(_uniform(0, (SAMPLES, *shape))).float()
     with torch.random.fork_rng([]), torch.no_grad(), replaced():
         torch.default_generator.manual_seed(0)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fda_flower.datasets import Samples
-from fda_flower.errors import ConfigError
+from fda_flower.prediction.passes import check_any
 
 CPU = torch.device("cpu")
 
@@ -89,10 +89,8 @@ def batches(
     ConfigError
         If there are no samples.
     """
+    check_any(samples)
     count = len(samples)
-    if not count:
-        remedy = "give the client labelled samples to train on and others to test on, or leave it out"
-        raise ConfigError("a client has no samples", thing="samples", value=0, remedy=remedy)
     positions = (torch.randperm(count, generator=generator) if shuffle else torch.arange(count)).to(device)
     number = -(-count // size)
     parts = positions.tensor_split(number) if cut == "even" else torch.split(positions, size)

@@ -125,7 +125,7 @@ def features(
         return replace(samples, x=np.zeros(0, np.float32))
     keys = keys_of(samples.x, columns_of(backbone)) if keys is None else keys
     if samples.noise:
-        drawn = _drawn(samples, keys)
+        drawn = with_noise(samples, keys)
         return features(backbone, drawn, FeatureStore(None, {}), device, begun=begun)
     names = _at(site, keys)
     first = {name: place for place, name in reversed(list(enumerate(names))) if name not in store.known}
@@ -143,7 +143,7 @@ def _at(site: bytes, keys: Sequence[bytes]) -> list[bytes]:
     return [hashlib.blake2b(site + key, digest_size=KEY).digest() for key in keys] if site else list(keys)
 
 
-def _drawn(samples: Samples, keys: Sequence[bytes]) -> Samples:
+def with_noise(samples: Samples, keys: Sequence[bytes]) -> Samples:
     """Return samples with their noise, from a seed that depends on them."""
     seed = int.from_bytes(hashlib.blake2b(b"".join(keys), digest_size=7).digest())
     drawn = [x.numpy() for x, _ in batches(samples, 1, torch.Generator().manual_seed(seed))]
@@ -303,7 +303,7 @@ def _adapt(
     inputs = dict[bytes, tuple[bytes, Samples, int]]()
     for part, samples in domain.parts.items():
         if part in OF_STATISTICS:
-            drawn = _drawn(samples, keys[part]) if samples.noise else samples
+            drawn = with_noise(samples, keys[part]) if samples.noise else samples
             names = keys_of(drawn.x) if samples.noise else keys[part]
             inputs |= {key: (names[place], drawn, place) for place, key in enumerate(keys[part])}
     chosen = [inputs[key] for key in _chosen(keys)]

@@ -35,7 +35,8 @@ from fda_flower.prediction.columns import far_from_training, read_columns
 from fda_flower.prediction.features import FeatureStore, digest_of, features
 from fda_flower.prediction.files import About, read_body, read_model
 from fda_flower.prediction.flags import Confidence, Flags, find_flags
-from fda_flower.prediction.passes import Drawing, Passes, load_layers, seeded
+from fda_flower.prediction.network_passes import load_layers, seeded
+from fda_flower.prediction.passes import Drawing, passes_of
 from fda_flower.prediction.predictors import Predictor
 from fda_flower.prediction.sets import UNPROMISED, metrics_of_sets
 
@@ -371,8 +372,7 @@ class LoadedModel:
         if (backbone := self._parts.backbone) is not None:
             samples = features(backbone.to(self._device), samples, FeatureStore(None, {}), self._device)
         network = copy.deepcopy(self._parts.trainable).to(self._device)
-        passes = Passes(network, samples, drawing, self._device)
-        return np.asarray(self.predictor.outputs(passes).cpu().numpy())
+        return self.predictor.outputs(passes_of(network, samples, drawing))
 
     def samples(self, raw: Any) -> Samples:
         """Check raw samples and return them as inputs, with meaningless labels; see `predict`."""

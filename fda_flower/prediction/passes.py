@@ -1,126 +1,103 @@
-"""Passes of samples through a network, with the arrays of a predictor."""
+"""Passes of samples through a network, with the arrays of a predictor; PyTorch is imported for its own."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
+import numpy as np
 from numpy.typing import NDArray
-from torch import Generator, Tensor, nn
 
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import Samples
-from fda_flower.errors import RunError
-from fda_flower.models.parts import features_of, frozen_names, tensors
-from fda_flower.models.split import KindsOfRows, Rows
-from fda_flower.prediction.batches import CPU, batches, inputs_at
+from fda_flower.errors import ConfigError
+from fda_flower.models.exchange import Network
+from fda_flower.models.linear import LinearNetwork
+
+if TYPE_CHECKING:
+    import torch
 
 BATCH = 256
 """Samples in a batch of a pass without training."""
 
-
-def load_layers(network: nn.Module, layers: Layers) -> None:
-    """Put arrays into a network: all, or all but the frozen ones.
-
-    Arrays that do not fit go to torch's loader, whose error says why. Raises a `ConfigError` if a power of
-    `fda_flower.models.split.Rows` is impossible.
-    """
-    own = tensors(network)
-    if len(layers) != len(own):
-        frozen = set(frozen_names(network))
-        own = {name: tensor for name, tensor in own.items() if name not in frozen}
-    if layers.keys() != own.keys() or any(layers[name].shape != own[name].shape for name in own):
-        network.load_state_dict({name: _tensor(array) for name, array in layers.items()})
-        return
-    with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(_tensor(layers[name]))
-    for module in network.modules():
-        if isinstance(module, Rows | KindsOfRows):
-            module.check()
-
-
-def _tensor(array: NDArray[Any]) -> Tensor:
-    """Return an array as a read-only tensor, without torch's warning about read-only arrays."""
-    if array.flags.writeable:
-        return torch.from_numpy(array)
-    if not array.flags.owndata:
-        return torch.tensor(array)
-    array.flags.writeable = True
-    try:
-        return torch.from_numpy(array)
-    finally:
-        array.flags.writeable = False
-
-
-Drawing = Callable[[], AbstractContextManager[Generator]]
+Drawing: TypeAlias = "Callable[[], AbstractContextManager[torch.Generator]]"
 """Gives the random numbers of a pass."""
 
 
-@torch.no_grad()
-def predict(
-    model: nn.Module,
-    samples: Samples,
-    generator: Generator,
-    batch_size: int = BATCH,
-    device: torch.device = CPU,
-) -> Tensor:
-    """Return a model's outputs for samples, shape ``(n, classes or outputs)``, on the model's device.
+class Passes(ABC):
+    """Passes of the same samples through a network; labels are ignored."""
 
-    Raise a `RunError` if the model writes into its input, and so into the samples.
-    """
-    model.eval()
-    first = inputs_at(samples, slice(0, 1), device).clone()
-    outputs = torch.cat([model(x) for x, _ in batches(samples, batch_size, generator, device=device)])
-    if not torch.allclose(first, inputs_at(samples, slice(0, 1), device), rtol=0, atol=0, equal_nan=True):
-        raise RunError(
-            f"the network {type(model).__name__} writes into its input, and so into the data: let it work "
-            "on a copy (x = x.clone())",
-            thing="network",
-            value=type(model).__name__,
-        )
-    return outputs
-
-
-@contextmanager
-def seeded() -> Iterator[Generator]:
-    """Yield a generator for samples without noise."""
-    yield Generator().manual_seed(0)
-
-
-class Passes:
-    """Passes of the same samples through a network, whose arrays are overwritten; labels are ignored.
-
-    The network is on a `device`. `drawing` gives the random numbers, the same for each pass.
-    """
-
-    def __init__(
-        self,
-        network: nn.Module,
-        samples: Samples,
-        drawing: Drawing = seeded,
-        device: torch.device = CPU,
-    ) -> None:
-        self._network, self._samples, self._drawing, self.device = network, samples, drawing, device
-        self._done: list[tuple[Layers, Tensor]] = []
+    def __init__(self, samples: Samples) -> None:
+        self._samples = samples
+        self._done: list[tuple[Layers, NDArray[Any]]] = []
 
     def __len__(self) -> int:
         return len(self._samples)
 
-    def outputs(self, layers: Layers) -> Tensor:
+    def outputs(self, layers: Layers) -> NDArray[Any]:
         """Return the network's outputs with these arrays, shape ``(n, C)``, computed once per arrays."""
         for known, outputs in self._done:
             if known is layers:
                 return outputs
-        load_layers(self._network, layers)
-        with self._drawing() as generator:
-            outputs = predict(self._network, self._samples, generator, device=self.device)
+        outputs = self._outputs(layers)
         self._done.append((layers, outputs))
         return outputs
 
-    def outputs_and_features(self, layers: Layers) -> tuple[Tensor, Tensor]:
+    def outputs_and_features(self, layers: Layers) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return outputs, and the inputs of the network's head, shape ``(n, features)``."""
-        self._done = [(known, outputs) for known, outputs in self._done if known is not layers]
-        with features_of(self._network) as features:
-            outputs = self.outputs(layers)
-        return outputs, torch.cat(features)
+        return self.outputs(layers), self.features(layers)
+
+    @abstractmethod
+    def features(self, layers: Layers) -> NDArray[Any]:
+        """Return the inputs of the network's head, shape ``(n, features)``."""
+
+    @abstractmethod
+    def _outputs(self, layers: Layers) -> NDArray[Any]: ...
+
+
+class LinearPasses(Passes):
+    """Passes through a linear layer on rows, with NumPy; `drawing` gives the random numbers of noise."""
+
+    def __init__(self, network: LinearNetwork, samples: Samples, drawing: "Drawing | None" = None) -> None:
+        super().__init__(samples)
+        self._network, self._drawing = network, drawing
+
+    def features(self, layers: Layers) -> NDArray[Any]:
+        """Return the rows, shape ``(n, features)``."""
+        self._network.check(layers)
+        return self._network.rows(self._inputs, layers)
+
+    def _outputs(self, layers: Layers) -> NDArray[Any]:
+        return self._network.outputs(self.features(layers), layers)
+
+    @cached_property
+    def _inputs(self) -> NDArray[Any]:
+        """The samples' inputs, with the noise of each pass; only files and noise need PyTorch."""
+        check_any(self._samples)
+        if isinstance(self._samples.x, np.ndarray) and not self._samples.noise:
+            return self._samples.x
+        from fda_flower.prediction.batches import batches
+        from fda_flower.prediction.network_passes import seeded
+
+        with (self._drawing or seeded)() as generator:
+            return np.concatenate([x.numpy() for x, _ in batches(self._samples, BATCH, generator)])
+
+
+def passes_of(network: Network, samples: Samples, drawing: "Drawing | None" = None) -> Passes:
+    """Return the passes of samples through a network, whose arrays PyTorch overwrites.
+
+    `drawing` gives the random numbers, the same for each pass; samples without noise need none.
+    """
+    if isinstance(network, LinearNetwork):
+        return LinearPasses(network, samples, drawing)
+    from fda_flower.prediction.network_passes import NetworkPasses, seeded
+
+    return NetworkPasses(network, samples, drawing or seeded)
+
+
+def check_any(samples: Samples) -> None:
+    """Raise a `ConfigError` if there are no samples."""
+    if not len(samples):
+        remedy = "give the client labelled samples to train on and others to test on, or leave it out"
+        raise ConfigError("a client has no samples", thing="samples", value=0, remedy=remedy)

@@ -6,103 +6,22 @@ The predictor that a client evaluates is the one that its model file holds.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn.functional import one_hot
 
 from fda_flower.aggregation import PRIOR, Layers, Mixture, mixed_scores, neighbour_probabilities
 from fda_flower.errors import unknown
-from fda_flower.models.devices import widest_float
-from fda_flower.models.parts import features_of
 from fda_flower.prediction.passes import Passes
 
-
-class _WeightedModule(nn.Module):
-    def __init__(self, own: nn.Module, shared: nn.Module, alpha: float) -> None:
-        super().__init__()
-        self.own, self.shared, self.alpha = own, shared, alpha
-
-    def forward(self, x: Tensor) -> Tensor:
-        mixed: Tensor = self.alpha * self.own(x) + (1 - self.alpha) * self.shared(x)
-        return mixed
-
-
-class _MixedModule(nn.Module):
-    """A mixture in float64; see `fda_flower.aggregation.Mixture.predict`."""
-
-    def __init__(
-        self, mixture: Mixture, models: Mapping[str, Sequence[nn.Module]], prior: Sequence[NDArray[Any]]
-    ) -> None:
-        super().__init__()
-        self.mixture = mixture
-        self.members = nn.ModuleDict(
-            {member: nn.ModuleList(views) for member, views in models.items() if member in mixture.weights}
-        )
-        self.register_buffer("prior", torch.from_numpy(np.array(prior)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        total, lost = torch.zeros(()), torch.zeros((), dtype=torch.float64)
-        for member, weight in self.mixture.weights.items():
-            scaled = [self._scaled(member, outputs) for outputs in self._views(member, x)]
-            others = scaled[1:] or scaled[:1]
-            mean = (scaled[0] + sum(others[1:], others[0]) / len(others)) / 2
-            term = weight * (mean if self.mixture.regression else mean.exp())
-            counts = term.isfinite().all(dim=1, keepdim=True)
-            total, lost = total + torch.where(counts, term, 0.0), lost + weight * (~counts).double()
-        if self.mixture.regression:
-            return (total / (1 - lost)).float()
-        return (total / total.sum(dim=1, keepdim=True)).clamp_min(torch.finfo(torch.float64).tiny).log()
-
-    def _views(self, member: str, x: Tensor) -> list[Tensor]:
-        if member == PRIOR:
-            assert isinstance(self.prior, Tensor)
-            return [outputs.expand(x.shape[0], -1) for outputs in self.prior.unbind()]
-        views = self.members[member]
-        assert isinstance(views, nn.ModuleList)
-        return [network(x) for network in views]
-
-    def _scaled(self, member: str, outputs: Tensor) -> Tensor:
-        if self.mixture.regression:
-            return outputs.double()
-        return (outputs.double() / self.mixture.temperatures.get(member, 1.0)).log_softmax(dim=1)
-
-
-class _NeighboursModule(nn.Module):
-    """A network with its neighbours in float64; see `Neighbours`."""
-
-    def __init__(self, network: nn.Module, known: "Neighbours") -> None:
-        super().__init__()
-        self.network, self.known = network, known
-        self.register_buffer("keys", torch.from_numpy(known.keys))
-        self.register_buffer("labels", torch.from_numpy(known.labels))
-
-    def forward(self, x: Tensor) -> Tensor:
-        with features_of(self.network) as features:
-            logits = self.network(x).double()
-        assert isinstance(self.keys, Tensor)
-        assert isinstance(self.labels, Tensor)
-        queries, classes = features[0].double(), logits.shape[1]
-        # ONNX has no operator for torch.cdist.
-        squares = queries.square().sum(dim=1, keepdim=True) + self.keys.square().sum(dim=1)
-        distances = (squares - 2 * queries @ self.keys.T).clamp_min(0)
-        nearest, places = distances.topk(min(self.known.k, len(self.keys)), largest=False)
-        kernels = torch.exp(-nearest / (self.keys.shape[1] * self.known.scale))
-        sums = (kernels[:, :, None] * one_hot(self.labels, classes).double()[places]).sum(dim=1)
-        totals = sums.sum(dim=1, keepdim=True)
-        near = torch.where(totals > 0, sums / totals.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
-        weights = self.known.weight * (totals > 0)
-        mixed: Tensor = weights * near + (1 - weights) * logits.softmax(dim=1)
-        return mixed.clamp_min(torch.finfo(torch.float64).tiny).log()
-
+if TYPE_CHECKING:
+    from torch import nn
 
 Groups = Mapping[str, Layers]
 """Arrays by group: of a network, or other arrays of a predictor."""
 
-Build = Callable[[Layers], nn.Module]
+Build: TypeAlias = "Callable[[Layers], nn.Module]"
 
 
 @dataclass(frozen=True)
@@ -125,11 +44,11 @@ class Predictor(ABC):
         """The contents of its file, for `from_parts`."""
 
     @abstractmethod
-    def outputs(self, passes: Passes) -> Tensor:
+    def outputs(self, passes: Passes) -> NDArray[Any]:
         """Return the prediction, shape ``(n, C)``: scores whose softmax is the probabilities, or numbers."""
 
     @abstractmethod
-    def module(self, build: Build) -> nn.Module:
+    def module(self, build: Build) -> "nn.Module":
         """Return a module from inputs to `outputs`, equal up to rounding.
 
         `build` makes a new network with given arrays.
@@ -160,11 +79,11 @@ class Single(Predictor):
         """The network."""
         return Parts({"network": self.layers})
 
-    def outputs(self, passes: Passes) -> Tensor:
+    def outputs(self, passes: Passes) -> NDArray[Any]:
         """Return the network's outputs."""
         return passes.outputs(self.layers)
 
-    def module(self, build: Build) -> nn.Module:
+    def module(self, build: Build) -> "nn.Module":
         """Return the network."""
         return build(self.layers)
 
@@ -188,14 +107,16 @@ class Weighted(Predictor):
         """Both networks, and the weight."""
         return Parts({"own": self.own, "global": self.shared}, settings={"alpha": self.alpha})
 
-    def outputs(self, passes: Passes) -> Tensor:
+    def outputs(self, passes: Passes) -> NDArray[Any]:
         """Return the weighted outputs."""
         shared = passes.outputs(self.shared)
         return self.alpha * passes.outputs(self.own) + (1 - self.alpha) * shared
 
-    def module(self, build: Build) -> nn.Module:
+    def module(self, build: Build) -> "nn.Module":
         """Return both networks in one."""
-        return _WeightedModule(build(self.own), build(self.shared), self.alpha)
+        from fda_flower.prediction.modules import WeightedModule
+
+        return WeightedModule(build(self.own), build(self.shared), self.alpha)
 
     @classmethod
     def from_parts(cls, groups: Groups, settings: Mapping[str, Any]) -> "Weighted":
@@ -234,25 +155,27 @@ class Mixed(Predictor):
     def views(self, passes: Passes) -> dict[str, list[NDArray[Any]]]:
         """Return the outputs of each member's views."""
         by_member = {
-            member: [passes.outputs(layers).cpu().numpy() for layers in views]
-            for member, views in self.models.items()
+            member: [passes.outputs(layers) for layers in views] for member, views in self.models.items()
         }
         if PRIOR in self.mixture.weights:
             by_member[PRIOR] = [np.repeat(outputs, len(passes), axis=0) for outputs in self.prior]
         return by_member
 
-    def outputs(self, passes: Passes) -> Tensor:
+    def outputs(self, passes: Passes) -> NDArray[Any]:
         """Return the logarithms of the mixture's probabilities, or its numbers."""
-        mixed = torch.from_numpy(self.mixture.predict(self.views(passes)))
+        mixed = self.mixture.predict(self.views(passes))
         if self.mixture.regression:
-            return mixed.float().to(passes.device)
-        logarithms = mixed.clamp_min(torch.finfo(mixed.dtype).tiny).log()
-        return logarithms.to(widest_float(passes.device)).to(passes.device)
+            return mixed.astype(np.float32)
+        import torch  # whose logarithms have other bits than NumPy's
 
-    def module(self, build: Build) -> nn.Module:
+        return torch.from_numpy(mixed).clamp_min(np.finfo(mixed.dtype).tiny).log().numpy()
+
+    def module(self, build: Build) -> "nn.Module":
         """Return all networks in one."""
+        from fda_flower.prediction.modules import MixedModule
+
         models = {member: [build(layers) for layers in views] for member, views in self.models.items()}
-        return _MixedModule(self.mixture, models, self.prior)
+        return MixedModule(self.mixture, models, self.prior)
 
     @classmethod
     def from_parts(cls, groups: Groups, settings: Mapping[str, Any]) -> "Mixed":
@@ -302,24 +225,23 @@ class Neighbours(Predictor):
         known = {"keys": self.keys, "labels": self.labels}
         return Parts({"network": self.layers}, {"known": known}, settings)
 
-    def outputs(self, passes: Passes) -> Tensor:
+    def outputs(self, passes: Passes) -> NDArray[Any]:
         """Return the mixed scores."""
         outputs, near = self.seen(passes)
-        if not self.weight:
-            # Mixed float64 scores would have other bits.
-            return outputs
-        mixed = mixed_scores(outputs.cpu().numpy(), near, self.weight)
-        return torch.from_numpy(mixed).to(widest_float(outputs.device)).to(outputs.device)
+        # Mixed float64 scores would have other bits.
+        return mixed_scores(outputs, near, self.weight) if self.weight else outputs
 
-    def seen(self, passes: Passes) -> tuple[Tensor, NDArray[Any]]:
+    def seen(self, passes: Passes) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the network's outputs, and the neighbours' probabilities, both ``(n, C)``."""
         outputs, features = passes.outputs_and_features(self.layers)
-        return outputs, self.near(outputs.shape[1], features.cpu().double().numpy())
+        return outputs, self.near(outputs.shape[1], features.astype(np.float64))
 
-    def module(self, build: Build) -> nn.Module:
+    def module(self, build: Build) -> "nn.Module":
         """Return the network with the known samples."""
+        from fda_flower.prediction.modules import NeighboursModule
+
         network = build(self.layers)
-        return _NeighboursModule(network, self) if self.weight else network
+        return NeighboursModule(network, self) if self.weight else network
 
     def near(
         self, classes: int, queries: NDArray[Any] | None = None, groups: NDArray[Any] | None = None

@@ -16,6 +16,7 @@ from fda_flower.metrics import (
     few_cases,
     share_interval,
 )
+from fda_flower.models.structure import Structure
 from fda_flower.models.tokens import describe_cut
 from fda_flower.names.tasks import Task
 from fda_flower.names.words import counted, of_units
@@ -37,26 +38,27 @@ STATISTICS = (
 )
 
 
-def overview(config: RunConfig, data: "FederatedDataset", parameters: int, batch_norms: int = 0) -> list[str]:
-    """Return the overview of a run: domains, target, labels, classes, and the network with what it trains.
-
-    `parameters` and `batch_norms` are the numbers of trained parameters and BatchNorm layers.
-    """
+def overview(config: RunConfig, data: "FederatedDataset", network: Structure) -> list[str]:
+    """Return the overview of a run: domains, target, labels, classes, and the network with what it trains."""
     if config.method in SURVEYS:
         rows = {name: sum(map(len, each.parts.values())) for name, each in data.domains.items()}
         sizes = ", ".join(f"{name} {number:,}" for name, number in rows.items())
         return [f"All rows of {config.dataset} are described, whatever they are for: {sizes}"]
-    moves = f"{parameters:,} parameters"
+    moves = f"{network.trained:,} parameters"
     if config.trained.what != "all":
-        sent = f"{4 * parameters / 1000:,.0f} kB"
+        sent = f"{4 * network.trained / 1000:,.0f} kB"
         moves = f"trains and sends {moves}, {sent} (--train {config.trained})"
     return [
         *_domains(config, data),
         _labels(config, data),
         *_texts(config, data),
         f"Network: {config.model}, {moves}, for {_inputs(config, data)} (another: --model NAME)",
-        *([STATISTICS] if batch_norms and config.buffers == "mean" and not config.entry.centralised else []),
+        *([STATISTICS] if _has_mean_statistics(config, network) else []),
     ]
+
+
+def _has_mean_statistics(config: RunConfig, network: Structure) -> bool:
+    return network.batch_norms > 0 and config.buffers == "mean" and not config.entry.centralised
 
 
 def _inputs(config: RunConfig, data: "FederatedDataset") -> str:

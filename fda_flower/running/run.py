@@ -21,11 +21,9 @@ from fda_flower.engines import ENGINES, Engine, Folders, Resources
 from fda_flower.errors import ConfigError, RunError, invalid, unknown
 from fda_flower.files import as_file_name, versions
 from fda_flower.metrics import METRICS
-from fda_flower.models.devices import find_device, is_numbered
-from fda_flower.models.parts import batch_norms, count_trained
+from fda_flower.models.devices import is_numbered
 from fda_flower.records.folder import SAMPLES, RunFolder
 from fda_flower.records.record import COSTS, VALIDATION, Record, Recording, curve, without_model
-from fda_flower.references.central import run_central
 from fda_flower.reporting.alike import described_in, write_alike
 from fda_flower.reporting.summary import PARAMETERS, summarise_run, write_summary
 from fda_flower.reporting.trackers import TrackedRun, Tracking, check_trackers
@@ -34,7 +32,7 @@ from fda_flower.running.attacks import Attack
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import check_federated
 from fda_flower.runs.model_folder import CLIENTS
-from fda_flower.runs.network import all_data
+from fda_flower.runs.network import all_data, device_of_run
 from fda_flower.server_app import check_data, make_folder, run_server
 
 RunOutput = tuple[list[Record], dict[str, Any]]
@@ -95,11 +93,13 @@ def _on_this_machine(engine: Engine, config: RunConfig, how: Execution) -> RunOu
     if engine.parallel or how.workers is not None:
         check_federated(config.method)
     resources = _resources(engine, config, how)
-    federation, model = check_data(config)
-    lines = overview(config, federation, count_trained(model), len(batch_norms(model)))
-    del federation, model  # their memory is needed by the clients
+    federation, network = check_data(config)
+    lines = overview(config, federation, network)
+    del federation  # its memory is needed by the clients
     folder = None if how.path is None else make_run_folder(config, how)
     if config.entry.centralised:
+        from fda_flower.references.central import run_central
+
         how.tell(lines)
         return run_central(config, folder, how)
     results: list[tuple[Result, list[Record]]] = []
@@ -147,7 +147,7 @@ def _resources(engine: Engine, config: RunConfig, how: Execution) -> Resources:
 
 def make_run_folder(config: RunConfig, how: Execution) -> RunFolder:
     """Return the folder of a run on this machine; an attack defines the run too."""
-    folder = make_folder(str(how.path), config, how.resume, find_device(config.device).type)
+    folder = make_folder(str(how.path), config, how.resume, device_of_run(config))
     folder.config |= {} if how.attack is None else how.attack.settings()
     if digests := data_digests(config.data):
         folder.note(SAMPLES, digests)

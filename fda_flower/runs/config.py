@@ -110,6 +110,11 @@ class RunConfig(Request, Completion):
         return trained_part(self, self.entry)
 
     @property
+    def fits(self) -> bool:
+        """Whether nodes fit a linear layer in closed form, and nobody trains it by steps."""
+        return self.entry.rounds is not None and not self.strategy.warmup_rounds
+
+    @property
     def rate(self) -> float:
         """The learning rate of the sources."""
         return self.source_training.learning_rate

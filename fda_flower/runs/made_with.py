@@ -26,8 +26,8 @@ def made_with(config: RunConfig) -> dict[str, Any]:
 def _own_modules(config: RunConfig) -> Iterator[tuple[str, str]]:
     """Yield the modules from elsewhere of a run's method, data set and network, each with a digest."""
     things: list[Any] = [config.entry.strategy_class, DATASETS[config.dataset].loader]
-    for thing in (*things, find_model(config.model).builder):
-        module = str(getattr(thing, "func", thing).__module__)
+    modules = [str(getattr(thing, "func", thing).__module__) for thing in things]
+    for module in (*modules, find_model(config.model).module):
         file = getattr(sys.modules.get(module), "__file__", None)
         if module.partition(".")[0] != "fda_flower" and file is not None and Path(file).is_file():
             yield module, file_hash(Path(file))[:DIGITS]

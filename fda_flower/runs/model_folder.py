@@ -5,21 +5,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from fda_flower.aggregation import Calibration, Layers
 from fda_flower.datasets import FederatedDataset, load_domain
 from fda_flower.datasets.preparation import ImageFiles, Preparation, TablePreparation
 from fda_flower.errors import ConfigError
 from fda_flower.files import MODEL, derive_seed, read_json, versions
-from fda_flower.models.exchange import frozen_layers
+from fda_flower.models.exchange import Network, frozen_layers
 from fda_flower.models.own import only_read
 from fda_flower.prediction.files import About, read_model, write_model
-from fda_flower.prediction.model import LoadedModel
-from fda_flower.prediction.new_samples import NewSamples
 from fda_flower.prediction.predictors import Predictor, Single
 from fda_flower.records.folder import CHECKPOINT, CHOSEN, CHOSEN_MODEL, CONFIG, RunFolder
 from fda_flower.records.record import has_stopped
@@ -27,6 +22,12 @@ from fda_flower.runs.config import RunConfig
 from fda_flower.runs.network import answers_of, body_of, make_model
 from fda_flower.runs.settings import SETTINGS
 from fda_flower.wire.protocol import FROZEN
+
+if TYPE_CHECKING:
+    import torch
+
+    from fda_flower.prediction.model import LoadedModel
+    from fda_flower.prediction.new_samples import NewSamples
 
 CLIENTS = "clients"
 """The subfolder of a simulated run with one folder per client."""
@@ -40,7 +41,7 @@ def publisher(
     site: FederatedDataset,
     name: str,
     folder: Path,
-    network: nn.Module,
+    network: Network,
     prototypes: float | None = None,
 ) -> Callable[[Predictor, int, Calibration | None, Preparation | None], None]:
     """Return a function that writes the predictor of the target `name` to a folder after a round.
@@ -120,13 +121,15 @@ def run_of(folder: Path) -> Path:
     return above.parent if above.name == CLIENTS else folder
 
 
-def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> NewSamples:
+def own_test_set(model: "LoadedModel", run: Path, data_dir: str | None = None) -> "NewSamples":
     """Return the test set on which a run's target has evaluated its model.
 
     `run` is the run's folder, or a folder in it: of the chosen model or, where every site is a target, of a
     site's model. `data_dir` is the data's folder if it has moved. Raise a `ConfigError` if the data cannot be
     loaded.
     """
+    from fda_flower.prediction.new_samples import NewSamples
+
     # An older version may have had others; no noise is on samples, whoever is a patient.
     known = {each.name for each in SETTINGS if each.group != "Privacy"}
     settings = {name: value for name, value in _settings_of(run_of(run)).items() if name in known}
@@ -154,7 +157,9 @@ def own_test_set(model: LoadedModel, run: Path, data_dir: str | None = None) -> 
         raise ConfigError(message, thing=str(run), remedy=remedy)
 
     @contextmanager
-    def drawing() -> Iterator[torch.Generator]:
+    def drawing() -> "Iterator[torch.Generator]":
+        import torch
+
         # The same noise as in the run.
         yield torch.Generator().manual_seed(derive_seed(config.seed, "test", model.about.round, name))
 

@@ -3,10 +3,8 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from torch import nn
-
 from fda_flower.errors import ConfigError
-from fda_flower.models.parts import batch_norm_names, has_body, head_of
+from fda_flower.models.structure import Structure
 from fda_flower.names.tasks import Task
 
 
@@ -15,11 +13,11 @@ class Facts:
     """The facts about a run that are known before training.
 
     `unlabelled` is None if the target does not report it. `has_backbone` is true if a frozen backbone, which
-    is not part of `model`, computes features first. `has_rows` is true if samples are rows of a table, or
+    is not part of the network, computes features first. `has_rows` is true if samples are rows of a table, or
     features of a pretrained network for images.
     """
 
-    model: nn.Module
+    network: Structure
     model_name: str
     sources: int
     unlabelled: int | None
@@ -37,42 +35,31 @@ class Need:
     remedy: str
 
 
-def _has_head(facts: Facts) -> bool:
-    try:
-        return head_of(facts.model) is not None
-    except ConfigError:
-        return False
-
-
-def _has_linear_head(facts: Facts) -> bool:
-    return _has_head(facts) and isinstance(head_of(facts.model), nn.Linear)
-
-
 NEEDS: dict[str, Need] = {
     "body": Need(
         "a network with layers before its head",
-        lambda facts: facts.has_backbone or has_body(facts.model),
-        "'{model}' is its own head: choose another model, such as mlp",
+        lambda facts: facts.has_backbone or facts.network.body,
+        "'{model}' has none: choose another model, such as mlp",
     ),
     "trained body": Need(
         "a network that trains layers before its head",
-        lambda facts: has_body(facts.model, trained=True),
+        lambda facts: facts.network.trained_body,
         "all of '{model}' are frozen: train some of them, as with --train last",
     ),
     "frozen body": Need(
         "a network that trains nothing but its head, one linear layer",
-        lambda facts: _has_linear_head(facts) and not has_body(facts.model, trained=True),
+        lambda facts: facts.network.head == "linear" and not facts.network.trained_body,
         "'{model}' trains more, or has none: choose --train head, or the model logistic",
     ),
     "head": Need(
         "a network with a linear layer or a module 'head'",
-        _has_head,
+        lambda facts: facts.network.head is not None,
         "'{model}' has neither: give the network an attribute 'head', leave out the member 'head', choose "
         "another model",
     ),
     "batch-norm": Need(
         "a network with BatchNorm that is trained",
-        lambda facts: bool(batch_norm_names(facts.model)),
+        lambda facts: facts.network.batch_norms > 0,
         "'{model}' trains none: train more of it, as with --train last, choose another model, for images "
         "resnet9, or lenet with batch_norm=true",
     ),

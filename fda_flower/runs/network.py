@@ -1,78 +1,118 @@
-"""A run's initial network and its clients' data, which are features if the network's backbone is frozen."""
+"""A run's initial network and its clients' data, which are features if the network's backbone is frozen.
+
+PyTorch is imported for its networks alone.
+"""
 
 import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import FederatedDataset, Samples, load_domain, load_federation
 from fda_flower.datasets.federation import of_domain
 from fda_flower.datasets.spec import Pairs
 from fda_flower.files import cache_folder, checksum, derive_seed
-from fda_flower.models import MODELS, Train, build_model, reads_text
+from fda_flower.models import AND, MODELS, Train, build_model, reads_text
 from fda_flower.models.devices import find_device
-from fda_flower.models.exchange import frozen_digest
-from fda_flower.models.kinds import set_statistics
+from fda_flower.models.exchange import Network, frozen_digest
+from fda_flower.models.linear import OF_TABLES, LinearNetwork, TableBody, table_network
 from fda_flower.models.own import check_training
 from fda_flower.models.probe import answers
-from fda_flower.models.split import SplitNetwork, split
-from fda_flower.prediction.batches import tensor_of
-from fda_flower.prediction.features import FeatureStore, columns_of, digest_of, features, federation_features
 from fda_flower.records.record import COSTS
 from fda_flower.runs.config import RunConfig
 
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
-def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
+    from fda_flower.prediction.features import FeatureStore
+
+Backbone: TypeAlias = "nn.Module | TableBody"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A run's network in two: the frozen `backbone`, which makes features, if any, and the `rest`."""
+
+    backbone: "Backbone | None"
+    rest: Network
+
+
+def make_model(config: RunConfig, shape: tuple[int, ...], classes: int) -> Network:
     """Return the initial global model, without its frozen backbone; it is the same at all sites.
 
-    Raise a `ConfigError` if it is of a network from elsewhere that cannot be trained.
+    Where nobody trains it, its linear layer is zero. Raise a `ConfigError` if it is of a network from
+    elsewhere that cannot be trained.
     """
-    if config.trained.what == "all":
-        backbone, trainable = None, _build(config.model, _options(config), shape, classes, config.seed)
-    else:
-        parts = _parts(config, shape, classes)
-        backbone, trainable = parts.backbone, copy.deepcopy(parts.trainable)
+    parts = _parts(config, shape, classes)
+    if isinstance(parts.rest, LinearNetwork):
+        return parts.rest
+    trainable = parts.rest if config.trained.what == "all" else copy.deepcopy(parts.rest)
     if config.model not in MODELS:
-        x = torch.zeros(2, *shape)
-        with torch.no_grad():
-            if backbone is not None:  # on the device that has made features
-                x = backbone(x.to(next(iter(backbone.state_dict().values())).device)).cpu()
-        check_training(config.model, trainable, x, classes)
+        _check_trainable(config.model, parts.backbone, trainable, shape, classes)
     return trainable
 
 
-def backbone_of(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module | None:
+def _check_trainable(
+    name: str, backbone: "Backbone | None", trainable: "nn.Module", shape: tuple[int, ...], classes: int
+) -> None:
+    import torch
+
+    from fda_flower.prediction.batches import device_of
+
+    x = torch.zeros(2, *shape)
+    with torch.no_grad():
+        if backbone is not None:  # on the device that has made features
+            x = backbone(x.to(device_of(backbone))).cpu()
+    check_training(name, trainable, x, classes)
+
+
+def backbone_of(config: RunConfig, shape: tuple[int, ...], classes: int) -> "Backbone | None":
     """Return the frozen backbone of a run's network, which computes features, or None."""
     return None if config.trained.what == "all" else _parts(config, shape, classes).backbone
 
 
-def _parts(config: RunConfig, shape: tuple[int, ...], classes: int) -> SplitNetwork:
-    return _split(config.model, _options(config), shape, classes, config.seed, config.trained)
+def device_of_run(config: RunConfig) -> str:
+    """Return the kind of device that computes a run: the CPU where NumPy does all of it."""
+    rows = MODELS[config.data.fitting_model].rows
+    if config.fits and rows and all(each in OF_TABLES for each in config.model.split(AND)):
+        return "cpu"
+    return find_device(config.device).type
+
+
+def _parts(config: RunConfig, shape: tuple[int, ...], classes: int) -> Parts:
+    options = tuple(dict(config.model_options).items())
+    if config.trained.what == "all":
+        return Parts(None, _build(config.model, options, shape, classes, config.seed))
+    return _split(config.model, options, shape, classes, config.seed, config.trained, config.fits)
 
 
 @lru_cache(maxsize=2)
 def _split(
-    name: str, options: Pairs, shape: tuple[int, ...], classes: int, seed: int, trained: Train
-) -> SplitNetwork:
+    name: str, options: Pairs, shape: tuple[int, ...], classes: int, seed: int, trained: Train, fits: bool
+) -> Parts:
     """Return a network cut in two; runs of many methods share it."""
+    if fits and (of_table := table_network(name, shape, classes)) is not None:
+        return Parts(of_table.body, of_table.network)
+    import torch
+
+    from fda_flower.models.split import rest_of, split
+
     network = _build(name, options, shape, classes, seed)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(derive_seed(seed, "adapters"))
-        return split(network, trained, shape, name)
+        parts = split(network, trained, shape, name)
+    fitted = rest_of(parts) if fits else None
+    return Parts(parts.backbone, parts.trainable if fitted is None else fitted)
 
 
-def _build(name: str, options: Pairs, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+def _build(name: str, options: Pairs, shape: tuple[int, ...], classes: int, seed: int) -> "nn.Module":
     return build_model(name, shape, classes, derive_seed(seed, "model"), dict(options))
-
-
-def _options(config: RunConfig) -> Pairs:
-    return tuple(dict(config.model_options).items())
 
 
 def answers_of(config: RunConfig, shape: tuple[int, ...], classes: int) -> tuple[float, ...]:
@@ -80,7 +120,7 @@ def answers_of(config: RunConfig, shape: tuple[int, ...], classes: int) -> tuple
     return answers(config.model, shape, classes, dict(config.model_options))
 
 
-def digest_of_frozen(config: RunConfig, shape: tuple[int, ...], classes: int, model: nn.Module) -> str:
+def digest_of_frozen(config: RunConfig, shape: tuple[int, ...], classes: int, model: Network) -> str:
     """Return a digest of the frozen part of a run's network; empty if there is none."""
     body, frozen = body_of(config, shape, classes)[0], frozen_digest(model)
     return checksum({"body": body, "frozen": frozen}, {}) if body else frozen
@@ -97,7 +137,9 @@ def body_of(
     backbone = backbone_of(config, shape, classes)
     if backbone is None:
         return "", {}
-    if statistics is not None:
+    if statistics is not None and not isinstance(backbone, TableBody):
+        from fda_flower.models.kinds import set_statistics
+
         backbone = copy.deepcopy(backbone)
         set_statistics(backbone, statistics)
     digest, layers = _body(backbone)
@@ -105,11 +147,19 @@ def body_of(
 
 
 @lru_cache(maxsize=2)
-def _body(backbone: nn.Module) -> tuple[str, Layers]:
-    return digest_of(backbone), {name: tensor.cpu().numpy() for name, tensor in backbone.state_dict().items()}
+def _body(backbone: Backbone) -> tuple[str, Layers]:
+    if isinstance(backbone, TableBody):
+        layers = backbone.layers
+    else:
+        layers = {name: tensor.cpu().numpy() for name, tensor in backbone.state_dict().items()}
+    return checksum({}, layers), layers
 
 
-_stores = lru_cache(maxsize=2)(FeatureStore.of)
+@lru_cache(maxsize=2)
+def _store(digest: str, folder: Path) -> "FeatureStore":
+    from fda_flower.prediction.features import FeatureStore
+
+    return FeatureStore.of(digest, folder)
 
 
 def site_data(
@@ -134,20 +184,43 @@ def _as_features(config: RunConfig, data: FederatedDataset, folder: Path | None)
     backbone = backbone_of(config, data.shape, data.classes)
     if backbone is None:
         return data.in_memory()
+    standardised = any(domain.columns for domain in data.domains.values())
+    if isinstance(backbone, TableBody):
+        body = partial(_of_table, backbone)
+        domains = {name: replace(each, body=body) for name, each in data.domains.items()}
+        if not standardised:
+            domains = {name: each.in_columns(None) for name, each in domains.items()}
+        return replace(data, domains=domains)
+    from fda_flower.prediction.features import columns_of, federation_features
+
     device = find_device(config.device)
-    if not columns_of(backbone) and any(domain.columns for domain in data.domains.values()):
+    if not columns_of(backbone) and standardised:
         body = partial(_through, backbone.to(device).eval(), device)
         return replace(data, domains={name: replace(each, body=body) for name, each in data.domains.items()})
     place = (cache_folder() if folder is None else folder) / "features"
     tested = data.domains if config.every_site else [data.target]
-    store = _stores(_body(backbone)[0], place)
+    store = _store(_body(backbone)[0], place)
     return federation_features(backbone, data, store, device, COSTS.info, tested)
 
 
-def _through(backbone: nn.Module, device: torch.device, samples: Samples) -> Samples:
+def _of_table(body: TableBody, samples: Samples) -> Samples:
+    """Return the features of a table's rows."""
+    if samples.noise:
+        from fda_flower.prediction.features import keys_of, with_noise
+
+        samples = with_noise(samples, keys_of(samples.x))
+    return replace(samples, x=body(samples.x))
+
+
+def _through(backbone: "nn.Module", device: "torch.device", samples: Samples) -> Samples:
     """Return the features of a table's rows, which need no store; all at once if their bits allow it."""
+    import torch
+
+    from fda_flower.prediction.batches import tensor_of
+    from fda_flower.prediction.features import FeatureStore, features
+
     parts = [part for part in backbone.modules() if not any(part.children())]
-    if not all(isinstance(part, nn.Identity) or getattr(part, "by_number", False) for part in parts):
+    if not all(isinstance(part, torch.nn.Identity) or getattr(part, "by_number", False) for part in parts):
         return features(backbone, samples, FeatureStore(None, {}), device)
     with torch.no_grad():
         return replace(samples, x=backbone(tensor_of(samples.x, device)).float().cpu().numpy())

@@ -19,7 +19,7 @@ from fda_flower.models import MODELS, build_model
 from fda_flower.models.devices import check_device, find_device, is_numbered, widest_float
 from fda_flower.models.parts import features_of, in_precision
 from fda_flower.prediction.model import LoadedModel
-from fda_flower.prediction.passes import predict
+from fda_flower.prediction.network_passes import predict
 from fda_flower.runs.config import RunConfig
 
 GPU = torch.device("cuda", 0)

@@ -13,7 +13,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.models import Train, build_model
 from fda_flower.models.parts import frozen_names
 from fda_flower.models.split import Features, split
-from fda_flower.prediction.passes import load_layers
+from fda_flower.prediction.network_passes import load_layers
 
 SHAPE = (3, 16, 16)
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from fda_flower.datasets import Samples
 from fda_flower.errors import RunError
-from fda_flower.prediction.passes import predict
+from fda_flower.prediction.network_passes import predict
 
 X, Y = torch.arange(-6.0, 6.0).reshape(6, 2), torch.zeros(6, dtype=torch.int64)
 

@@ -4,7 +4,6 @@ import pytest
 from sites import write_images, write_sites, write_table, write_texts
 
 from fda_flower import RunConfig
-from fda_flower.models.parts import batch_norms, count_trained
 from fda_flower.reporting import words
 from fda_flower.reporting.words import cost_of_round, overview
 from fda_flower.server_app import check_data
@@ -12,8 +11,7 @@ from fda_flower.server_app import check_data
 
 def lines(**settings):
     config = RunConfig(**settings)
-    data, model = check_data(config)
-    return overview(config, data, count_trained(model), len(batch_norms(model)))
+    return overview(config, *check_data(config))
 
 
 def test_a_table(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from naming import names
 from sites import write_sites, write_table
-from whole_runs import check_same, same_bits
+from whole_runs import check_same
 
 from fda_flower import RunConfig, run
 from fda_flower.aggregation import Kind, Sums, fit_logistic, fit_ridge, to_rows, to_targets
@@ -139,8 +139,9 @@ def test_more_rounds_are_not_run_and_a_run_is_resumed(tmp_path):
     assert len(whole.history) == 1
     again = run(**DIGITS, method="ridge", rounds=40, output=tmp_path / "run", resume=True)
     check_same(whole, again)
-    with_warmup = run(**DIGITS, method="ridge", warmup_rounds=1)
-    assert same_bits(with_warmup.model, whole.model), "the warm-up does not matter"
+    with_warmup = run(**DIGITS, method="ridge", warmup_rounds=1).model  # whose network PyTorch trains
+    for name, array in whole.model.items():
+        np.testing.assert_allclose(with_warmup[name], array, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])

@@ -9,6 +9,7 @@ from torch import nn
 from fda_flower.errors import ConfigError
 from fda_flower.models import build_model
 from fda_flower.models.parts import head_of
+from fda_flower.models.structure import structure_of
 from fda_flower.runs.methods import METHODS
 from fda_flower.runs.needs import NEEDS, Facts, check_needs
 
@@ -19,14 +20,14 @@ def facts(model="mlp", sources=3, unlabelled=10, task="classes", body=True, **op
     if not body:
         network.requires_grad_(False)
         head_of(network).requires_grad_(True)
-    return Facts(network, model, sources, unlabelled, task)
+    return Facts(structure_of(network), model, sources, unlabelled, task)
 
 
 GOOD_AND_BAD = {
     "body": (facts(), facts("logistic"), "choose another model"),
     "frozen body": (facts(body=False), facts(), "--train head"),
     "trained body": (facts(), facts(body=False), "train some of them"),
-    "head": (facts(), replace(facts(), model=nn.Conv1d(1, 1, 1)), "'head'"),
+    "head": (facts(), replace(facts(), network=structure_of(nn.Conv1d(1, 1, 1))), "'head'"),
     "batch-norm": (facts("resnet9", width=1), facts(), "resnet9"),
     "unlabelled": (facts(), facts(unlabelled=0), "lower target-samples"),
     "classes": (facts(), facts(task="regression"), "choose another data set"),
