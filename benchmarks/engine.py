@@ -18,11 +18,11 @@ from unittest.mock import patch
 import torch
 from common import quick_asked, show, show_machine, verdict
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fda_flower.clients import DomainClient
-from fda_flower.datasets import DATASETS, Dataset, Domain, Samples, load_federation
+from fda_flower.datasets import DATASETS, Dataset, Samples, load_federation
 from fda_flower.datasets.domains import Split
 from fda_flower.models import build_model
 from fda_flower.records.record import Record
@@ -37,13 +37,13 @@ class BareLoop:
 
     def __init__(self, config: RunConfig) -> None:
         federation = load_federation(config.data)
-        self._target = federation.domains[federation.target]
+        self._test = _tensors(federation.domains[federation.target].test)
         self._learning_rate = config.rate
-        self._clients: list[tuple[Domain, int, nn.Module]] = []
+        self._clients: list[tuple[tuple[Tensor, Tensor], int, nn.Module]] = []
         for name, domain in federation.domains.items():
             model = build_model(config.model, federation.shape, federation.classes, seed=0)
             size = config.target_batch_size if name == federation.target else config.batch_size
-            self._clients.append((domain, size, model))
+            self._clients.append((_tensors(domain.train), size, model))
 
     def load(self, parameters: list[NDArray[Any]]) -> None:
         """Start the next round from a global model."""
@@ -55,19 +55,22 @@ class BareLoop:
 
     def round(self) -> None:
         """An epoch of each client, and an evaluation."""
-        for domain, size, model in self._clients:
+        for (x, y), size, model in self._clients:
             optimizer = torch.optim.Adam(model.parameters(), self._learning_rate, fused=True)
             model.train()
-            order = torch.randperm(len(domain.train))
+            order = torch.randperm(len(y))
             for part in order.tensor_split(-(-len(order) // size)):
                 optimizer.zero_grad()
-                torch.autograd.backward(cross_entropy(model(domain.train.x[part]), domain.train.y[part]))
+                torch.autograd.backward(cross_entropy(model(x[part]), y[part]))
                 optimizer.step()
-        test = self._target.test
         model.eval()
         with torch.no_grad():
-            for x, y in zip(torch.split(test.x, 256), torch.split(test.y, 256), strict=True):
+            for x, y in zip(*(torch.split(each, 256) for each in self._test), strict=True):
                 (model(x).argmax(dim=1) == y).float().mean().item()
+
+
+def _tensors(samples: Samples) -> tuple[Tensor, Tensor]:
+    return torch.from_numpy(samples.x), torch.from_numpy(samples.y)
 
 
 def random_images(data_dir: Path | None, seed: int) -> Split:
@@ -76,7 +79,7 @@ def random_images(data_dir: Path | None, seed: int) -> Split:
 
     def samples(count: int) -> Samples:
         x = torch.rand(count, 1, 28, 28, generator=generator)
-        return Samples(x, torch.randint(10, (count,), generator=generator))
+        return Samples(x.numpy(), torch.randint(10, (count,), generator=generator).numpy())
 
     return Split(samples(4_000), samples(2_000), 10)
 

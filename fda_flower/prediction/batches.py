@@ -3,6 +3,7 @@
 import warnings
 import weakref
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,24 +17,35 @@ from fda_flower.prediction.passes import check_any
 CPU = torch.device("cpu")
 
 _TENSORS: dict[tuple[int, torch.device], tuple[weakref.ref[NDArray[Any]], Tensor]] = {}
-"""By the array's id and the device, an array and its tensor, while the array exists."""
+"""By the array's id and the device, an array and a copy of it, while the array exists."""
 
 
 def tensor_of(array: NDArray[Any], device: torch.device = CPU) -> Tensor:
     """Return an array as a tensor; on the CPU it shares the array's memory, elsewhere it is copied once.
 
-    A network must not write into it.
+    An array whose numbers run backwards is copied once, too. A network must not write into it.
     """
-    if device.type == "cpu" and array.flags.writeable:
-        return torch.from_numpy(array)
+    if device.type == "cpu" and min(array.strides, default=0) >= 0:
+        return _shared(array)
     key = id(array), device
     if (known := _TENSORS.get(key)) is None:
-        with warnings.catch_warnings():
-            # It warns that writing to a read-only array is undefined; nobody writes to data.
-            warnings.simplefilter("ignore", UserWarning)
-            tensor = torch.from_numpy(array).to(device)
+        tensor = _shared(np.ascontiguousarray(array)).to(device)
         known = _TENSORS[key] = weakref.ref(array, lambda _: _TENSORS.pop(key, None)), tensor
     return known[1]
+
+
+def _shared(array: NDArray[Any]) -> Tensor:
+    if not array.flags.writeable:
+        _warned()
+    return torch.from_numpy(array)
+
+
+@cache
+def _warned() -> None:
+    """Have torch's warning of read-only arrays, which comes once a process, while nobody hears it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        torch.from_numpy(np.frombuffer(bytes(1), np.uint8))
 
 
 def device_of(network: nn.Module) -> torch.device:

@@ -72,7 +72,7 @@ def read_column(name: str, given: Any, preparation: TablePreparation) -> Column:
     known = preparation.known.get(name)
     if isinstance(given, str) or not isinstance(given, Collection):
         raise _bad(name, f"is {type(given).__name__}: give a list of its values")
-    values = np.asarray(given) if hasattr(given, "detach") else given
+    values = plain(given)
     if name == preparation.text:
         texts = [_word(value) for value in values]
         if "" in texts:
@@ -86,6 +86,14 @@ def read_column(name: str, given: Any, preparation: TablePreparation) -> Column:
     if "" in words and not preparation.fill:
         raise _bad(name, LACKS)
     return words
+
+
+def plain(values: Any) -> Any:
+    """Return a tensor's numbers as an array, on whatever device it is; other values stay."""
+    if not hasattr(values, "detach"):
+        return values
+    numbers = values.detach().cpu()
+    return (numbers.float() if numbers.is_floating_point() and numbers.itemsize == 2 else numbers).numpy()
 
 
 LACKS = "lacks values: fill them in, or train with missing=mean"

@@ -31,7 +31,7 @@ from fda_flower.models.split import SplitNetwork, split
 from fda_flower.names.tasks import NUMBERS, Task
 from fda_flower.names.words import count_of
 from fda_flower.own_data.followed import read_horizons
-from fda_flower.prediction.columns import far_from_training, read_columns
+from fda_flower.prediction.columns import far_from_training, plain, read_columns
 from fda_flower.prediction.features import FeatureStore, digest_of, features
 from fda_flower.prediction.files import About, read_body, read_model
 from fda_flower.prediction.flags import Confidence, Flags, find_flags
@@ -477,6 +477,7 @@ def build(about: About, with_weights: bool = False, cut: bool = True) -> SplitNe
 
 def _rows(raw: Any) -> Array:
     """Return rows as an array; the values in a list keep their types."""
+    raw = plain(raw)
     rows = np.asarray(raw) if hasattr(raw, "__array__") else np.array(raw, dtype=object)
     if not rows.size:
         raise _none()
@@ -489,7 +490,7 @@ def _none() -> ConfigError:
 
 def _array(raw: Any) -> Array:
     try:
-        array = np.asarray(raw)
+        array = np.asarray(plain(raw))
     except (TypeError, ValueError) as error:
         message = f"the samples are no array of numbers ({error}): give one"
         raise ConfigError(message, thing="samples") from error

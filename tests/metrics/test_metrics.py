@@ -136,9 +136,8 @@ def test_numbers_by_hand():
 def test_r2_of_labels_that_are_all_the_same_is_1_if_exact_else_0_in_a_record_too(outputs, r2, count):
     y, outputs = np.array([[1.0, 2.0]] * count), np.array(outputs * count)
     assert measure(outputs, y, "regression")["r2"] == r2
-    assert (
-        metrics_of(torch.from_numpy(outputs), Samples(torch.zeros(count, 1), torch.from_numpy(y)))["r2"] == r2
-    )
+    samples = Samples(np.zeros((count, 1), np.float32), y)
+    assert metrics_of(torch.from_numpy(outputs), samples)["r2"] == r2
 
 
 def test_calibration_error_joins_the_samples_of_a_bin():

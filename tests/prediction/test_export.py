@@ -93,7 +93,7 @@ def fitted(missing=False, baseline=()):
     """Two columns of numbers, the second far from 0 in steps of 1, around one of three categories."""
     rows: dict[str, Any] = {"a": [1.0, 2.0, 4.0], "sex": ["f", "m", ""], "day": [17e8, 17e8 + 1, 17e8 + 3]}
     words = {"sex": [word for word in ("f", "m", "x") if word not in dict(baseline).values()]}
-    return TablePreparation.fit(rows, torch.arange(3), words, missing=missing, baseline=dict(baseline))
+    return TablePreparation.fit(rows, np.arange(3), words, missing=missing, baseline=dict(baseline))
 
 
 @pytest.mark.parametrize("missing", [False, True])

@@ -34,7 +34,8 @@ def test_columns_in_any_order_and_an_array_in_the_models_order_predict_alike(tab
     assert table.predict(frame).tolist() == table.classes_[whole.argmax(axis=1)].tolist()
     x = table.samples(frame).x
     with torch.no_grad():
-        np.testing.assert_allclose(table.module(x).double().softmax(dim=1), whole, atol=1e-6)
+        alike = table.module(torch.from_numpy(x)).double().softmax(dim=1)
+    np.testing.assert_allclose(alike, whole, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -57,9 +58,14 @@ def test_samples_that_do_not_fit_are_refused(table, samples, refused):
 def test_images_are_files_or_arrays(image_run):
     model = load(str(image_run))
     paths = sorted((image_run.parent / "c").rglob("*.png"))
-    x = model.samples(paths).x[torch.arange(len(paths))]
-    np.testing.assert_array_equal(model.predict(paths), model.predict(x.numpy()))
-    np.testing.assert_allclose(model.predict_proba(x), model.predict_proba(x.float() / 255), atol=1e-6)
+    x = model.samples(paths).x[:]
+    tensor = torch.from_numpy(x)
+    np.testing.assert_array_equal(model.predict(paths), model.predict(x))
+    shares = model.predict_proba(paths)
+    np.testing.assert_array_equal(shares, model.predict_proba(tensor))
+    np.testing.assert_array_equal(shares[::-1], model.predict_proba(x[::-1]))
+    leaf = (tensor.float() / 255).requires_grad_()
+    np.testing.assert_allclose(shares, model.predict_proba(leaf), atol=1e-6)
     wanted = names("samples", (2, 3, 9, 9), "(samples, 3, 8, 8) or image files")
     with pytest.raises(ConfigError, check=wanted):
         model.predict(np.zeros((2, 3, 9, 9)))

@@ -75,14 +75,16 @@ def test_the_model_predicts_what_the_record_says(method, more, tmp_path):
     assert (model.about.round, model.about.rounds) == (len(result.history),) * 2
     record = result.history[-1]
     if record.get("accuracy") is not None:
-        predicted = model.predict(test.x.numpy())
-        right = predicted == test.y.numpy()
+        predicted = model.predict(test.x)
+        right = predicted == test.y
         assert right.mean() == record["accuracy"]
         outcomes = np.frombuffer(bytes.fromhex(record["outcomes"]), np.uint8)
         assert np.array_equal(np.unpackbits(outcomes, count=record["test-examples"]), right)
     outputs = model.outputs(replace(test, y=test.y * 0)).astype(np.float64)
     with torch.no_grad():
-        np.testing.assert_allclose(model.module(test.x).double().numpy(), outputs, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            model.module(torch.from_numpy(test.x)).double().numpy(), outputs, rtol=1e-4, atol=1e-5
+        )
     probabilities = model.predict_proba(test.x)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
     assert (probabilities.argmax(axis=1) == outputs.argmax(axis=1)).all()

@@ -6,7 +6,6 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import torch
 from flwr.app import RecordDict
 from naming import names
 from whole_runs import same_bits
@@ -94,8 +93,8 @@ def test_buffers_and_evaluations_are_honest(config):
 
 
 def test_labels_are_flipped_or_of_another_task():
-    x = torch.tensor([[0.9, 0.9], [0.1, 0.0], [0.5, 0.5], [0.2, 0.4]])
-    samples = Samples(x, torch.tensor([0, 1, 2, 3]))
+    x = np.array([[0.9, 0.9], [0.1, 0.0], [0.5, 0.5], [0.2, 0.4]], np.float32)
+    samples = Samples(x, np.arange(4))
     assert flipped_labels(samples, 4).tolist() == [3, 2, 1, 0]
     assert brightness_labels(samples, 4).tolist() == [3, 0, 2, 1]
     assert brightness_labels(samples, 2).tolist() == [1, 0, 1, 0]

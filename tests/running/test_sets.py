@@ -55,7 +55,7 @@ def test_sets_hold_the_classes_that_a_held_out_label_would_have_been_as_unlikely
     found = ["; ".join(compress("0123456789", row)) or NONE_FITS for row in sets]
     assert [row["set"] for row in rows] == found
     with torch.no_grad():
-        _, exported = Probabilities(model, model.thresholds(0.9))(new.samples.x)
+        _, exported = Probabilities(model, model.thresholds(0.9))(torch.from_numpy(new.samples.x))
     assert (exported.numpy() == sets).mean() > 0.999
 
 

@@ -83,7 +83,7 @@ def test_its_model_predicts_a_probability_of_each_label_alone(of_table, tmp_path
     assert graph.names == ["probabilities"]
     np.testing.assert_allclose(graph(rows.to(graph.dtype))[0].numpy(), shares, atol=1e-5)
     own = own_test_set(model, folder / "run", None)
-    again = measure(model.outputs(own.samples), own.samples.y.numpy(), "multilabel")
+    again = measure(model.outputs(own.samples), own.samples.y, "multilabel")
     assert again["auroc"] == pytest.approx(result.history[-1]["auroc"], abs=1e-6)
 
 
@@ -124,10 +124,10 @@ def test_every_site_can_be_a_target(of_table, tmp_path):
 
 def test_methods_that_train_take_the_cross_entropy_of_each_label(of_table, tmp_path):
     outputs, y = torch.randn(9, 3), (torch.rand(9, 3) > 0.5).float()
-    samples = Samples(torch.zeros(9, 1), y, what="multilabel")
+    samples = Samples(np.zeros((9, 1), np.float32), y.numpy(), what="multilabel")
     loss = training_loss(samples, LocalTraining(0.1, 4))(outputs, y)
     assert torch.equal(loss, binary_cross_entropy_with_logits(outputs, y))
-    assert mean_loss(outputs, y, "multilabel") == pytest.approx(float(loss), rel=1e-6)
+    assert mean_loss(outputs, samples) == pytest.approx(float(loss), rel=1e-6)
     settings = settings_of(of_table[0] / "data", method="fedavg", rounds=3, learning_rate=0.05)
     assert run(**settings, output=tmp_path / "run").history[-1]["auroc"] > 0.6
 

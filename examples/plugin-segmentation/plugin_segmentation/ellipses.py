@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,8 +18,8 @@ def load(data_dir: Path | None, seed: int) -> dict[str, Split]:
     domains = {}
     for number, (name, (contrast, noise)) in enumerate(SCANNERS.items()):
         generator = torch.Generator().manual_seed(10 * (seed % 2**32) + number)
-        samples = Samples(*draw(TRAIN + TEST, contrast, noise, generator))
-        every = torch.arange(TRAIN + TEST)
+        images, masks = draw(TRAIN + TEST, contrast, noise, generator)
+        samples, every = Samples(images.numpy(), masks.numpy()), np.arange(TRAIN + TEST)
         domains[name] = Split(samples.take(every[:TRAIN]), samples.take(every[TRAIN:]), classes=SIDE**2)
     return domains
 

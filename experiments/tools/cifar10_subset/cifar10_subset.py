@@ -7,7 +7,6 @@ The file ``DIR/cifar10/cifar10_jpeg_subset.npz`` has the arrays ``x_train`` and 
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from fda_flower.datasets import Dataset, Samples, Split
 from fda_flower.errors import ConfigError
@@ -28,8 +27,7 @@ def load(data_dir: Path | None, seed: int) -> Split:
 
 
 def _samples(images: np.ndarray, labels: np.ndarray) -> Samples:
-    x = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
-    return Samples(x, torch.from_numpy(labels.astype(np.int64)))
+    return Samples(np.ascontiguousarray(images.transpose(0, 3, 1, 2)), labels.astype(np.int64))
 
 
 SUBSET = Dataset("14,000 colour images of 10 classes, 32x32", load, shift="noise")

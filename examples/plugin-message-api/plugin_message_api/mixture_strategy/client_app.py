@@ -11,7 +11,8 @@ def client_fn(context: Context) -> DomainClient:
     """Make the client of a partition; the last one is the target."""
     partition_id = context.node_config["partition-id"]
     num_partitions = context.node_config["num-partitions"]
-    train, test = (Samples(*loader.dataset.tensors) for loader in load_data(partition_id, num_partitions))
+    loaders = load_data(partition_id, num_partitions)
+    train, test = (Samples(*(each.numpy() for each in loader.dataset.tensors)) for loader in loaders)
     client = TargetClient if partition_id == num_partitions - 1 else SourceClient
     training = LocalTraining(0.003, batch_size=5, epochs=context.run_config["local-epochs"])
     return client(Domain(str(partition_id), train, test), Net(), training, state=context.state)

@@ -82,8 +82,8 @@ def _rows(domain: Domain, samples: Samples, site: int, regression: bool) -> Rows
     """Return samples with the columns in their own units, as they were before they were standardised."""
     prepared = domain.preparation
     assert isinstance(prepared, TablePreparation), "a table has this preparation"
-    x = samples.x.double().numpy() * np.array(prepared.deviation) + np.array(prepared.mean)
-    y = samples.y.numpy()
+    x = samples.x.astype(np.float64) * np.array(prepared.deviation) + np.array(prepared.mean)
+    y = samples.y
     return Rows(x, y[:, 0].astype(np.float64) if regression else y, np.full(len(y), site))
 
 

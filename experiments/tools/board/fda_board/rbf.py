@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -70,8 +71,8 @@ def _split(
     component = torch.randint(GAUSSIANS, (count,), generator=generator)
     x = centres[component] + torch.randn(count, INPUTS, generator=generator, dtype=torch.float64)
     y = [_output(x, *parameters) for parameters in zip(functions, signs, strict=True)]
-    samples = Samples(x.float(), torch.stack(y, dim=1).float())
-    every, test = torch.arange(count), round(TEST_SHARE * count)
+    samples = Samples(x.float().numpy(), torch.stack(y, dim=1).float().numpy())
+    every, test = np.arange(count), round(TEST_SHARE * count)
     return Split(samples.take(every[test:]), samples.take(every[:test]), OUTPUTS)
 
 
