@@ -38,7 +38,7 @@ from flwr.supercore.inflatable.inflatable_object import (
     get_object_tree,
     iterate_object_tree,
 )
-from flwr.supercore.inflatable.inflatable_utils import pull_objects
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
 from flwr.supernode.fleet_http_connection import http_request_response
 
 from fda_flower.aggregation import (
@@ -57,7 +57,7 @@ from fda_flower.deployment.submission import Connection
 from fda_flower.engines import PollingGrid
 from fda_flower.strategies import FedAvg
 from fda_flower.supernode.command import LEAST, SHARE
-from fda_flower.wire.bundles import join
+from fda_flower.wire.bundles import Form
 from fda_flower.wire.internals import pull_sooner, task_identity
 
 MB = 10**6
@@ -222,10 +222,13 @@ class Sites:
         message, tree = received
         run = message.metadata.run_id
         parts = [each.object_id for each in iterate_object_tree(tree)]
-        pulled = sum(map(len, pull_objects(parts, partial(pull, run)).values()))
+        contents = pull_objects(parts, partial(pull, run))
+        pulled = sum(map(len, contents.values()))
         self.received += pulled  # the sum first: another thread adds meanwhile
         confirm(run, message.metadata.message_id)
-        reply = Message(join(self._content(site, message)), reply_to=message)
+        question: Any = inflate_object_from_contents(tree.object_id, contents)
+        content = Form.of(question.content).write(self._content(site, message))
+        reply = Message(content, reply_to=message)
         reply.metadata.__dict__["_message_id"] = reply.object_id
         objects = {name: each.deflate() for name, each in get_all_nested_objects(reply).items()}
         missing, session = send(reply, get_object_tree(reply), 0.0)

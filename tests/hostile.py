@@ -19,6 +19,7 @@ from handmade import HandMade, reply_of
 from fda_flower.aggregation import CountSketch
 from fda_flower.clients import aggregate_on_target
 from fda_flower.engines import LocalGrid
+from fda_flower.wire.bundles import Form, split
 from fda_flower.wire.internals import message_from_parts, message_to_parts
 
 # The federation
@@ -126,9 +127,11 @@ class HostileGrid(LocalGrid):
         is_hostile = message.metadata.dst_node_id in self.hostile
         if kind == "evaluate":
             self.evaluations += 1
-            _metrics(reply.content)["num-examples"] = TESTED
+            form, content = Form.of(reply.content), split(reply.content)
+            _metrics(content)["num-examples"] = TESTED
             if is_hostile:
-                reply.content.update(details())
+                content.update(details())
+            reply.content = form.write(content)
         if not is_hostile or kind not in self.kinds:
             return reply
         self.replies += 1
@@ -619,6 +622,9 @@ BUNDLES: dict[str, Callable[..., Any]] = {
     "records-twice": lambda about, rng: about * 3,
     "records-unknown": lambda about, rng: [[one(rng, ["nobody", FORGED, 5, None]), None], *about],
     "fields-missing": lambda about, rng: [[name, [[1]]] for name, _ in about],
+    "kinds": lambda about, rng: [
+        [name, one(rng, [None, "config", "metrics", "arrays", [], 5])] for name, _ in about
+    ],
     "no-list": lambda about, rng: one(rng, [{}, None, 5, "text", [[]], [1], {"arrays": []}]),
 }
 """What becomes of the description of a bundle, which names each array and its bytes."""
@@ -626,16 +632,23 @@ BUNDLES: dict[str, Callable[..., Any]] = {
 
 def _with_lengths(about, change):
     """The first length of each record is another one."""
-    return [[name, told and [[*told[0][:-1], change(told[0][-1])], *told[1:]]] for name, told in about]
+    return [
+        [name, [[*told[0][:-1], change(told[0][-1])], *told[1:]] if has_arrays(told) else told]
+        for name, told in about
+    ]
+
+
+def has_arrays(told):
+    return isinstance(told, list) and told != []
 
 
 def _with_pairs(about, count):
     """Arrays of the whole and back again, so that the lengths still sum to the bytes that were sent."""
-    total = sum(each[-1] for _, told in about for each in told or ())
+    total = sum(each[-1] for _, told in about if has_arrays(told) for each in told)
     pairs = [
         [f"{i}{sign}", "uint8", [1], "numpy.ndarray", sign * total] for i in range(count) for sign in (1, -1)
     ]
-    return [[name, told and [*told, *pairs]] for name, told in about]
+    return [[name, [*told, *pairs] if has_arrays(told) else told] for name, told in about]
 
 
 def bundle_changed(change) -> Callable[[RecordDict], None]:

@@ -32,8 +32,8 @@ class PollingGrid(Grid):
     """A Flower `Grid` around another that polls at intervals of one tenth of the time waited so far.
 
     A round lasts at most a tenth longer than its slowest reply, and a long round polls the SuperLink no more
-    often than Flower does. Missing parts of replies are retried sooner, too, in the whole process. All arrays
-    of a message travel as one, to and from nodes that support it (`fda_flower.wire.bundles`).
+    often than Flower does. Missing parts of replies are retried sooner, too, in the whole process. A message
+    travels in few objects, to and from nodes that support it (`fda_flower.wire.bundles`).
 
     Examples
     --------

@@ -18,7 +18,7 @@ from fda_flower.site.gate import SiteGate
 from fda_flower.site.node import Site
 from fda_flower.site.secure_with import identity_of
 from fda_flower.site.words import KEPT, refusal
-from fda_flower.wire.bundles import CONTENT, bundled, split
+from fda_flower.wire.bundles import Form, split
 from fda_flower.wire.internals import error_reply
 from fda_flower.wire.protocol import GATED
 
@@ -77,19 +77,23 @@ class Gate:
         context.node_config = self._node
         gate = replace(self._gate, app=self._apps.get(message.metadata.run_id))
 
+        form = Form.PLAIN
+
         def app(question: Message, context: Context) -> Message:
+            nonlocal form
             if reply.has_error():
                 return Message(reply.error, reply_to=question)
-            is_bundle = CONTENT in reply.content
-            return Message(split(reply.content) if is_bundle else reply.content, reply_to=question)
-
-        def gated(question: Message, context: Context) -> Message:
-            if refused is not None:
-                return gate.refuse(question, context, refused)
-            return gate(question, context, app)
+            form = Form.of(reply.content)
+            return Message(split(reply.content), reply_to=question)
 
         try:
-            return bundled(message, context, gated)
+            message.content = split(message.content)
+            if refused is not None:
+                return gate.refuse(message, context, refused)
+            answer = gate(message, context, app)
+            if answer.has_content():
+                answer.content = form.write(answer.content)
+            return answer
         except Exception as error:  # Flower would send it from the app's process
             if not isinstance(error, FdaError):
                 log(ERROR, "This site cannot answer", exc_info=error)

@@ -22,7 +22,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.site.log import read_log
 from fda_flower.supernode.gate import Gate
 from fda_flower.wire.border import INSERT, PULL, PUSH, Crossing
-from fda_flower.wire.bundles import CONTENT, join, split
+from fda_flower.wire.bundles import CONTENT, Form, split
 from fda_flower.wire.internals import app_digest, task_identity
 from fda_flower.wire.protocol import GATED
 
@@ -186,20 +186,44 @@ def test_an_app_that_says_what_is_allowed_passes_unchanged_and_is_logged(folder,
     assert node.context.node_config[GATED] is True, "the app leaves the log to the SuperNode"
 
 
-def test_bundles_are_judged_by_what_they_hold(folder, tmp_path):
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("of_app", Form)
+def test_each_form_is_judged_by_what_it_holds_and_what_leaves_has_the_apps(form, of_app, folder, tmp_path):
     node = SuperNode(folder, **{"allow-records": ALLOWED, "state-dir": str(tmp_path)})
 
-    def bundle(answer: Any) -> Any:
-        return lambda message: Message(join(answer(message).content), reply_to=message)
+    def written(answer: Any) -> Any:
+        return lambda message: Message(of_app.write(answer(message).content), reply_to=message)
 
-    reply = node.ask(join(question()), bundle(quickstart))
-    assert CONTENT in reply.content
+    reply = node.ask(form.write(question()), written(quickstart))
+    assert Form.of(reply.content) is of_app
     assert split(reply.content)["arrays"]["w"].numpy()[0, 0] == 1.5
-    assert node.ask(join(question()), bundle(hostile("another array"))).has_error()
+    for how in set(HOSTILE) - {"an error", "the metadata"}:
+        assert node.ask(form.write(question()), written(hostile(how))).has_error()
     assert SECRET.encode() not in node.bytes_left
-    broken = RecordDict({CONTENT: ConfigRecord({CONTENT: SECRET})})
-    assert node.ask(join(question()), lambda message: Message(broken, reply_to=message)).has_error()
+    first, *others = read_log(tmp_path)
+    assert first["records"]["arrays"]["arrays"] == {"w": ["float32", [2, 3]], "b": ["float64", [3]]}
+    assert {"allow-records" in line["refused"] for line in others} == {True}
+
+
+@pytest.mark.parametrize(
+    "entries", [{CONTENT: SECRET}, {CONTENT: "[]", SECRET: 1}, {CONTENT: "[]", "bundle": SECRET}]
+)
+@pytest.mark.parametrize("rules", [{"allow-records": ALLOWED}, {"domain": "north"}])
+def test_of_what_has_no_form_nothing_leaves(rules, entries, folder, tmp_path):
+    node = SuperNode(folder, **rules, **{"state-dir": str(tmp_path)})
+    content = RecordDict({CONTENT: ConfigRecord(entries)})
+    assert node.ask(Form.RECORD.write(question()), lambda each: Message(content, reply_to=each)).has_error()
     assert SECRET.encode() not in node.bytes_left
+    assert node.ask(content, quickstart).has_error(), "the message"
+
+
+@pytest.mark.parametrize("form", Form)
+def test_what_a_message_asks_for_is_refused_in_each_form(form, folder, tmp_path):
+    node = SuperNode(folder, **{"allow-batch-updates": "none", "state-dir": str(tmp_path)})
+    wanted = RecordDict({"arrays": model(), "other": ConfigRecord({"batch-updates": "full"})})
+    assert "allow-batch-updates" in str(node.ask(form.write(wanted), quickstart).error.reason)
+    (line,) = read_log(tmp_path)
+    assert "allow-batch-updates" in line["refused"]
 
 
 @pytest.mark.parametrize(
