@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from run_folders import files_below, make_run
 
 from fda_flower import datasets
@@ -137,6 +138,17 @@ def test_a_report_needs_no_pytorch(tmp_path: Path) -> None:
     make_run(tmp_path / "runs" / "first", method="fedgp-auto", model="cnn")
     for arguments in (["--html", "runs/first"], ["--html", "runs"], ["runs/first"]):
         assert called(["report", *arguments], tmp_path, "torch").returncode == 0, arguments
+
+
+def test_a_check_of_photos_needs_no_pytorch(tmp_path: Path) -> None:
+    for number in range(40):
+        site, label = divmod(number % 4, 2)
+        path = tmp_path / "photos" / f"site{site}" / f"class{label}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (32, 32), (number, 0, 0)).save(path)
+    done = called(["data", "check", "photos"], tmp_path, "torch")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--method ridge" in done.stdout
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ def check(
     spec = DataSpec(**settings)
     result = show_data(
         spec,
-        needs=lambda sizes: check_default(settings, sizes),
+        needs=lambda sizes: check_default(settings | {"dataset_options": spec.dataset_options}, sizes),
         passing=lambda options: passing_command(settings, spec, options),
     )
     command = command_of(settings, spec, "Run it")

@@ -112,7 +112,7 @@ def typed_options(run: Request, method: Method) -> Request:
     from fda_flower.strategies.options import COMMON, OF_RUNS
 
     read: dict[str, Any] = {"beta": None if run.beta is None else check_beta(run.beta)}
-    if may_import(run.model) and (run.model_options or run.model not in MODELS):
+    if may_import(run.model) and (run.model_options or ":" in run.model):  # others of the list take none
         build, hidden = find_model(run.model).builder, {"shape", "classes"}
         read["model_options"] = read_options(f"model '{run.model}'", build, dict(run.model_options), hidden)
     what, hidden = f"method '{run.method}'", {*COMMON - OF_RUNS, "beta", "auto"}
