@@ -14,6 +14,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from fda_flower.clients.columns import read_domain
 from fda_flower.datasets import Domain, FederatedDataset, Samples, pixels, preparation
 from fda_flower.datasets.looks import Look
 from fda_flower.datasets.preparation import ImageFiles
@@ -283,6 +284,7 @@ def test_features_with_own_statistics_are_kept_by_site(tmp_path):
     assert (new, none) == (90, 0)
     assert np.array_equal(first.test.x, again.test.x)
     assert np.array_equal(first.statistics, again.statistics)
+    assert read_domain(first, None) is read_domain(first, None), "for all messages of a run"
     assert made_at(of_site(train=of_site().domains["a"].train.x[1:]), tmp_path)[1] == 89
 
 
