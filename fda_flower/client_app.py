@@ -32,7 +32,7 @@ from fda_flower.site.words import told
 from fda_flower.supernode.resident import ResidentApp
 from fda_flower.wire.internals import is_simulated_by_flower, pull_sooner
 from fda_flower.wire.older import NumPyClient
-from fda_flower.wire.protocol import FROZEN
+from fda_flower.wire.protocol import FROZEN, RUNTIME
 
 if TYPE_CHECKING:
     from fda_flower.clients import DomainClient
@@ -284,6 +284,8 @@ def make_client(
     `model_folder`. `data` is the data of all clients, if they share it. A site caches features of
     its samples in `site_folder`, by default in this account's cache.
     """
+    from fda_flower.models import TORCH
+    from fda_flower.runs.made_with import runtime
     from fda_flower.runs.model_folder import publisher
     from fda_flower.runs.network import backbone_of, digest_of_frozen
 
@@ -300,6 +302,7 @@ def make_client(
         client.about = {
             **(client.about or {}),
             FROZEN: digest_of_frozen(config, site.shape, site.classes, network),
+            **({} if (features_by := runtime(config)) == TORCH else {RUNTIME: features_by}),
         }
     return client
 

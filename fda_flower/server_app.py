@@ -15,9 +15,11 @@ from fda_flower.datasets import FederatedDataset, load_federation
 from fda_flower.deployment.results import sending
 from fda_flower.engines import PollingGrid
 from fda_flower.errors import RunError, invalid, keep_to_one_line
+from fda_flower.models import TORCH
 from fda_flower.models.exchange import Exchange
 from fda_flower.models.structure import Structure, structure_of
 from fda_flower.names.packages import require
+from fda_flower.names.words import listed
 from fda_flower.records.folder import ANSWERS
 from fda_flower.records.record import COSTS, LAST, NOTHING_MORE, Record, Recording, without_model
 from fda_flower.reporting.alike import described_in, write_alike
@@ -32,7 +34,7 @@ from fda_flower.runs.network import all_data, answers_of, backbone_of, digest_of
 from fda_flower.strategies import DomainAdaptationStrategy, RunFolder
 from fda_flower.strategies.nodes import Node
 from fda_flower.wire.internals import is_deployed, seconds_to_connect
-from fda_flower.wire.protocol import FROZEN, LABELLED, TEST, to_record
+from fda_flower.wire.protocol import FROZEN, LABELLED, RUNTIME, TEST, to_record
 
 KEYS = "keys"
 """Entry of ``config.json``: the fingerprints of the sites' registered keys, by domain."""
@@ -43,8 +45,9 @@ MOST_SECONDS = 60.0
 MOST_NUMBERS = 1 << 28
 """Most numbers of a sample: a node must not make the server build a model that its memory does not hold."""
 
-FORM = ("shape", "classes", "class-names", "features", FROZEN)
-"""Properties that nodes report: the form of their data, and the digest of the network's frozen weights."""
+FORM = ("shape", "classes", "class-names", "features", FROZEN, RUNTIME)
+"""Properties that nodes report: the form of their data, the digest of the network's frozen weights, and what
+computes its features."""
 
 
 def run_server(
@@ -91,6 +94,8 @@ def run_server(
         examples = node.info.get("examples")
         if isinstance(examples, int):
             config.check_samples(node.role, f"'{node.domain}'", examples)
+    if config.entry.trains_on_features:
+        check_runtimes(strategy.nodes.connected)
     form = form_of_data(strategy.nodes.connected)
     shape, classes = tuple(form["shape"]), form["classes"]
     model = make_model(config, shape, classes)
@@ -187,6 +192,22 @@ def _check_needs(config: RunConfig, network: Structure, unlabelled: int | None, 
     if config.privacy.of_patients and not NEEDS["frozen body"].is_met(facts):
         why = "but its noise is on the gradients of one linear layer, and the network trains something else"
         raise invalid("dp-unit", config.dp_unit, "choose --train head, or the model logistic", why)
+
+
+def check_runtimes(nodes: Iterable[Node]) -> None:
+    """Raise a `RunError` unless the same package computes all nodes' features; usually it is PyTorch."""
+    runtimes = dict[str, list[str]]()
+    for node in nodes:
+        runtimes.setdefault(str(node.info.get(RUNTIME, TORCH)), []).append(node.domain)
+    if len(runtimes) > 1:
+        named = "; ".join(f"{runtime} at {listed(domains)}" for runtime, domains in sorted(runtimes.items()))
+        raise RunError(
+            f"the sites' features are computed by different packages ({named}), and differ by about 1e-5: "
+            "install the extra images of the same version at all sites, and run with --device cpu, or choose "
+            "--method ridge, which trains on no features",
+            thing="runtime of features",
+            value=sorted(runtimes),
+        )
 
 
 def form_of_data(nodes: Iterable[Node]) -> dict[str, Any]:

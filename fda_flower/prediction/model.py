@@ -32,7 +32,7 @@ from fda_flower.names.tasks import NUMBERS, Task
 from fda_flower.names.words import count_of
 from fda_flower.own_data.followed import read_horizons
 from fda_flower.prediction.columns import far_from_training, plain, read_columns
-from fda_flower.prediction.features import FeatureStore, digest_of, features
+from fda_flower.prediction.features import digest_of, features_as_in
 from fda_flower.prediction.files import About, read_body, read_model
 from fda_flower.prediction.flags import Confidence, Flags, find_flags
 from fda_flower.prediction.network_passes import load_layers, seeded
@@ -370,7 +370,7 @@ class LoadedModel:
 
     def _outputs(self, samples: Samples, drawing: Drawing) -> Array:
         if (backbone := self._parts.backbone) is not None:
-            samples = features(backbone.to(self._device), samples, FeatureStore(None, {}), self._device)
+            samples = features_as_in(self.about.versions, backbone.to(self._device), samples, self._device)
         network = copy.deepcopy(self._parts.trainable).to(self._device)
         return self.predictor.outputs(passes_of(network, samples, drawing))
 
@@ -387,8 +387,7 @@ class LoadedModel:
             return self._from_columns(raw)
         if isinstance(raw, Sequence) and raw and all(isinstance(item, str | Path) for item in raw):
             if not isinstance(preparation, ImagePreparation):
-                message = f"the model takes no image files: give {self._wanted}"
-                raise ConfigError(message, thing="image files")
+                raise ConfigError(f"the model takes no image files: give {self._wanted}", thing="image files")
             return preparation.apply([Path(item) for item in raw])
         if isinstance(preparation, TablePreparation):
             columns = preparation.raw

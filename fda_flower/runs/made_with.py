@@ -7,7 +7,7 @@ from typing import Any
 
 from fda_flower.datasets import DATASETS
 from fda_flower.files import file_hash, processor, version, versions
-from fda_flower.models import find_model
+from fda_flower.models import TORCH, find_model, runtime_of, version_of
 from fda_flower.models.own import LIBRARIES
 from fda_flower.records.parts import CPU, VERSIONS
 from fda_flower.runs.config import RunConfig
@@ -19,8 +19,13 @@ DIGITS = 12
 def made_with(config: RunConfig) -> dict[str, Any]:
     """Return the notes of ``config.json`` on versions, with digests of other modules' files, and the CPU."""
     library = config.model.partition(":")[0]
-    used = {library: version(library)} if library in LIBRARIES else {}
+    used = {library: version(library)} if library in LIBRARIES else version_of(runtime(config))
     return {VERSIONS: {**versions(), **used, **dict(_own_modules(config))}, CPU: processor()}
+
+
+def runtime(config: RunConfig) -> str:
+    """Return the package that computes features of a run's frozen network on this machine."""
+    return TORCH if config.trained.what == "all" else runtime_of(config.model, config.device)
 
 
 def _own_modules(config: RunConfig) -> Iterator[tuple[str, str]]:

@@ -67,6 +67,11 @@ class Method:
         return self.centralised or self.strategy_class.has_target
 
     @property
+    def trains_on_features(self) -> bool:
+        """Whether sites train; otherwise they send sums, which features that differ by 1e-5 hardly change."""
+        return self.train != "linear"
+
+    @property
     def title(self) -> str:
         """Its label, with a mark if it is a centralised reference."""
         return f"{self.label} (centralised)" if self.centralised else self.label

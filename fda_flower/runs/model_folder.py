@@ -12,6 +12,7 @@ from fda_flower.datasets import FederatedDataset, load_domain
 from fda_flower.datasets.preparation import ImageFiles, Preparation, TablePreparation
 from fda_flower.errors import ConfigError
 from fda_flower.files import MODEL, derive_seed, read_json, versions
+from fda_flower.models import version_of
 from fda_flower.models.exchange import Network, frozen_layers
 from fda_flower.models.own import only_read
 from fda_flower.prediction.files import About, read_model, write_model
@@ -19,6 +20,7 @@ from fda_flower.prediction.predictors import Predictor, Single
 from fda_flower.records.folder import CHECKPOINT, CHOSEN, CHOSEN_MODEL, CONFIG, RunFolder
 from fda_flower.records.record import has_stopped
 from fda_flower.runs.config import RunConfig
+from fda_flower.runs.made_with import runtime
 from fda_flower.runs.network import answers_of, body_of, make_model
 from fda_flower.runs.settings import SETTINGS
 from fda_flower.wire.protocol import FROZEN
@@ -185,5 +187,5 @@ def _about(config: RunConfig, shape: tuple[int, ...], classes: int) -> About:
         mask=config.data.mask,
         dataset_options=dict(config.dataset_options),
         rounds=config.all_rounds,
-        versions=versions(),
+        versions=versions() | version_of(runtime(config)),
     )

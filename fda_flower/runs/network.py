@@ -17,7 +17,7 @@ from fda_flower.datasets import FederatedDataset, Samples, load_domain, load_fed
 from fda_flower.datasets.federation import of_domain
 from fda_flower.datasets.spec import Pairs
 from fda_flower.files import cache_folder, checksum, derive_seed
-from fda_flower.models import AND, MODELS, Train, build_model, reads_text
+from fda_flower.models import AND, MODELS, ONNX_RUNTIME, Train, build_model, reads_text, version_of
 from fda_flower.models.devices import find_device
 from fda_flower.models.exchange import Network, frozen_digest
 from fda_flower.models.linear import OF_TABLES, LinearNetwork, TableBody, table_network
@@ -25,6 +25,7 @@ from fda_flower.models.own import check_training
 from fda_flower.models.probe import answers
 from fda_flower.records.record import COSTS
 from fda_flower.runs.config import RunConfig
+from fda_flower.runs.made_with import runtime
 
 if TYPE_CHECKING:
     import torch
@@ -199,8 +200,13 @@ def _as_features(config: RunConfig, data: FederatedDataset, folder: Path | None)
         return replace(data, domains={name: replace(each, body=body) for name, each in data.domains.items()})
     place = (cache_folder() if folder is None else folder) / "features"
     tested = data.domains if config.every_site else [data.target]
-    store = _store(_body(backbone)[0], place)
-    return federation_features(backbone, data, store, device, COSTS.info, tested)
+    digest, features_by = _body(backbone)[0], runtime(config)
+    if features_by == ONNX_RUNTIME:
+        from fda_flower.models.onnx_runtime import in_onnx_runtime
+
+        digest = checksum({"body": digest, **version_of(features_by)}, {})
+        backbone = in_onnx_runtime(backbone)
+    return federation_features(backbone, data, _store(digest, place), device, COSTS.info, tested)
 
 
 def _of_table(body: TableBody, samples: Samples) -> Samples:

@@ -88,20 +88,20 @@ VALIDATION_EXAMPLES, REGRESSION, TASK = "validation-examples", "regression", "ta
 GROUPS, TEST_GROUPS, VALIDATION_GROUPS = "groups", "test-groups", "validation-groups"
 HEADLINE, FEW_EVENTS = "headline", "few-events"
 CLASS_NAMES, FEATURES, COLUMNS = "class-names", "features", "columns"
-FROZEN, EVALUATES = "frozen-weights", "evaluates"
+FROZEN, RUNTIME, EVALUATES = "frozen-weights", "runtime-of-features", "evaluates"
 """Properties that a client reports with its role: numbers of samples of each kind, whether the task is a
 regression, the groups, such as patients, of samples with labels, of the test set and for validation, the
 metric that a rare class among the target's labels asks for, whether its patients have too few events to leave
 one out, the names of the classes and of a table's
-columns, the number of the features that are columns, the digest of the network's frozen weights, and false if
-its app has no evaluate function."""
+columns, the number of the features that are columns, the digest of the network's frozen weights, the
+package that computes its features unless it is PyTorch, and false if its app has no evaluate function."""
 
 Classes = Annotated[int, Bounds("from 0 to 2^16", lambda number: 0 <= number <= 1 << 16)]
 Side = Annotated[int, Bounds("from 0 to 2^24", lambda number: 0 <= number <= 1 << 24)]
 Samples = Annotated[int, Bounds("from 0 to 2^40", lambda number: 0 <= number <= 1 << 40)]
 
 PROPERTIES: Mapping[str, Any] = {
-    **dict.fromkeys(("domain", "role", PROBLEM, FROZEN), str),
+    **dict.fromkeys(("domain", "role", PROBLEM, FROZEN, RUNTIME), str),
     **dict.fromkeys((LABELLED, UNLABELLED, TEST, VALIDATION_EXAMPLES), Samples),
     **dict.fromkeys((GROUPS, TEST_GROUPS, VALIDATION_GROUPS), Samples),
     "classes": Classes,
