@@ -70,6 +70,19 @@ class Columns:
     means: Array
     deviations: Array
 
+    @classmethod
+    def of_rows(cls, rows: Array) -> "Columns":
+        """Return the mean and deviation over rows, float64, shape ``(n, features)``.
+
+        Of equal values these are the value and 0, exactly. Welford, "Note on a method for calculating corrected sums of squares and products", 1962.
+        """
+        means, squares = np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
+        for number, row in enumerate(rows, 1):
+            away = row - means
+            means = means + away / number
+            squares += away * (row - means)
+        return cls(means, np.sqrt(squares / len(rows)))
+
     def of(self, values: Array) -> Array:
         """Return standardised values, shape ``(n, features)``; a constant column is only centred."""
         scale = np.where(self.deviations > 0, self.deviations, 1.0)

@@ -266,12 +266,11 @@ class TablePreparation(Preparation):
             means = means.clip(np.nanmin(rows, axis=0), np.nanmax(rows, axis=0))
             fill = tuple(means.tolist())
             rows = np.where(np.isnan(rows), means, rows)
-        deviation, mean = rows.std(axis=0), rows.mean(axis=0)
-        constant = rows.max(axis=0) == rows.min(axis=0)
-        spread = tuple(np.where(constant, 1.0, deviation).tolist())
+        fitted = Columns.of_rows(rows)
+        spread = np.where(fitted.deviations > 0, fitted.deviations, 1.0)
+        mean, deviation = (tuple(each.tolist()) for each in (fitted.means, spread))
         named = tuple((baseline or {}).items())
-        known_words = tuple(listed.items())
-        return cls(columns, tuple(mean.tolist()), spread, fill, known_words, baseline=named, text=text)
+        return cls(columns, mean, deviation, fill, tuple(listed.items()), baseline=named, text=text)
 
     @property
     def follows_from_all_rows(self) -> tuple[str, ...]:
@@ -361,10 +360,9 @@ class TablePreparation(Preparation):
 
     def described(self, features: Array) -> Columns:
         """Return mean and deviation of the columns' values; a constant column's deviation is 0."""
-        own, mean, size = features[:, : len(self.mean)], np.array(self.mean), np.array(self.deviation)
-        wide = own.astype(np.float64)
-        spread = np.where(own.max(axis=0) > own.min(axis=0), wide.std(axis=0), 0.0)
-        return Columns(mean + size * wide.mean(axis=0), size * spread)
+        scaled = Columns.of_rows(features[:, : len(self.mean)].astype(np.float64))
+        mean, size = np.array(self.mean), np.array(self.deviation)
+        return Columns(mean + size * scaled.means, size * scaled.deviations)
 
 
 @dataclass(frozen=True)
