@@ -74,7 +74,8 @@ class Columns:
     def of_rows(cls, rows: Array) -> "Columns":
         """Return the mean and deviation over rows, float64, shape ``(n, features)``.
 
-        Of equal values these are the value and 0, exactly. Welford, "Note on a method for calculating corrected sums of squares and products", 1962.
+        Of equal values these are the value and 0, exactly. Welford, "Note on a method for calculating
+        corrected sums of squares and products", 1962.
         """
         means, squares = np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
         for number, row in enumerate(rows, 1):

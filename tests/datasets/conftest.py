@@ -1,7 +1,7 @@
 """A data set of three domains, whose loads are counted."""
 
+import numpy as np
 import pytest
-import torch
 
 from fda_flower.datasets import DATASETS, Dataset, Samples, Split
 from fda_flower.datasets.federation import forget
@@ -14,7 +14,7 @@ def materials(size, empty=""):
     """Images of two classes in three domains; each is of the domain's grey."""
 
     def samples(grey, number):
-        return Samples(torch.full((number, 1, size, size), grey), torch.arange(number) % 2)
+        return Samples(np.full((number, 1, size, size), grey, np.float32), np.arange(number) % 2)
 
     return {
         name: Split(samples(i / 4, number), samples(i / 4, 0 if name == empty else number // 2), 2)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from datasets.arrow_dataset import Dataset as HubDataset
@@ -83,9 +84,9 @@ every_shift = pytest.mark.parametrize("shift", list(SHIFTS))
 
 def spy_split():
     """Ten classes in turn; an image is of one grey, which is the sample's number."""
-    number = torch.arange(SPY_TRAIN + SPY_TEST)
-    grey = (number + 1) / SPY_SCALE
-    samples = Samples(grey[:, None, None, None].expand(-1, 1, 5, 5).clone(), number % 10)
+    number = np.arange(SPY_TRAIN + SPY_TEST)
+    grey = ((number + 1) / SPY_SCALE).astype(np.float32)
+    samples = Samples(np.tile(grey[:, None, None, None], (1, 1, 5, 5)), number % 10)
     return Split(samples.take(number[:SPY_TRAIN]), samples.take(number[SPY_TRAIN:]), 10)
 
 
@@ -94,8 +95,8 @@ def numbers(samples):
 
     The centre stays in place under a rotation, and colours are channels that sum to the grey.
     """
-    grey = samples.x[:, :, 2, 2].sum(dim=1)
-    return (grey * SPY_SCALE - 1).round().long().tolist()
+    grey = samples.x[:, :, 2, 2].sum(axis=1)
+    return (grey * SPY_SCALE - 1).round().astype(int).tolist()
 
 
 def part_of(dataset):
@@ -104,7 +105,7 @@ def part_of(dataset):
 
     def load_part(data_dir, seed):
         if not kept:
-            whole, first = dataset.loader(data_dir, seed), torch.arange(2000)
+            whole, first = dataset.loader(data_dir, seed), np.arange(2000)
             kept.append(Split(whole.train.take(first), whole.test.take(first[:800]), whole.classes))
         return kept[0]
 
@@ -134,7 +135,7 @@ def own_tables(root):
 
 def own_hugging_face(root):
     sites = [name for name in OWN for _ in range(COUNT * len(CLASSES))]
-    pixels = torch.randint(256, (len(sites), 9, 7, 3), dtype=torch.uint8).numpy()
+    pixels = np.random.default_rng(0).integers(256, size=(len(sites), 9, 7, 3), dtype=np.uint8)
     labels = [i % len(CLASSES) for i in range(len(sites))]
     made = {"image": list(map(Image.fromarray, pixels)), "label": labels, "site": sites}
     kinds = Features(image=Picture(), label=ClassLabel(names=list(CLASSES)), site=Value("string"))
@@ -184,7 +185,9 @@ def differing(first, second):
     """The names of the sets of two federations that have other bits."""
     ours, others = sets_of(first), sets_of(second)
     assert list(ours) == list(others)
-    same = {n for n in ours if torch.equal(ours[n].x, others[n].x) and torch.equal(ours[n].y, others[n].y)}
+    same = {
+        n for n in ours if np.array_equal(ours[n].x, others[n].x) and np.array_equal(ours[n].y, others[n].y)
+    }
     return ours.keys() - same
 
 
@@ -209,16 +212,16 @@ def test_domains_are_those_of_the_spec_with_finite_samples_of_one_shape(dataset,
     assert image or (len(federation.shape) == 1 and not shift)
     for name, samples in sets_of(federation).items():
         x, y = samples.x, samples.y
-        assert x.dtype == torch.float32 or (x.dtype == torch.uint8 and image and not shift), name
+        assert x.dtype == np.float32 or (x.dtype == np.uint8 and image and not shift), name
         assert (x.shape, len(y) > 0) == ((len(y), *federation.shape), True), name
-        if image and x.dtype == torch.float32:
+        if image and x.dtype == np.float32:
             assert 0 <= float(x.min()) <= float(x.max()) <= 1, name
-        assert y.dtype == (torch.float32 if regression else torch.int64), name
+        assert y.dtype == (np.float32 if regression else np.int64), name
         assert y.shape[1:] == ((federation.classes,) if regression else ()), name
-        assert torch.isfinite(x).all(), name
-        assert torch.isfinite(y).all(), name
+        assert np.isfinite(x).all(), name
+        assert np.isfinite(y).all(), name
     if not regression:
-        seen = torch.cat([samples.y for samples in sets_of(federation).values()]).unique()
+        seen = np.unique(np.concatenate([samples.y for samples in sets_of(federation).values()]))
         assert seen.tolist() == list(range(federation.classes))
 
 
@@ -278,7 +281,7 @@ def test_another_seed_deals_other_samples_to_every_domain(dataset, shift):
 def test_another_seed_divides_all_of_an_own_domain_otherwise(dataset, shift):
     first, second = (load_unshifted(dataset, seed) for seed in (0, 1))
     for ours, others in zip(first, second, strict=True):
-        assert not torch.equal(ours.test.x, others.test.x)
+        assert not np.array_equal(ours.test.x, others.test.x)
         assert (len(ours.train), len(ours.test)) == (len(others.train), len(others.test))
 
 
@@ -286,13 +289,13 @@ def test_another_seed_divides_all_of_an_own_domain_otherwise(dataset, shift):
 def test_a_data_set_has_all_classes_on_both_sides_no_image_twice_and_a_summary_of_one_line(dataset):
     splits = load_unshifted(dataset)
     for part in ("train", "test"):
-        y = torch.cat([getattr(split, part).y for split in splits])
-        assert DATASETS[dataset].regression or y.unique().tolist() == list(range(splits[0].classes))
+        y = np.concatenate([getattr(split, part).y for split in splits])
+        assert DATASETS[dataset].regression or np.unique(y).tolist() == list(range(splits[0].classes))
     assert len(DATASETS[dataset].summary.splitlines()) == 1
     # Real data with domains of their own may hold the same image twice.
     for split in splits if dataset in SHIFTED or dataset not in FILES else ():
-        train, test = (len(torch.unique(samples.x, dim=0)) for samples in (split.train, split.test))
-        assert len(torch.unique(torch.cat([split.train.x, split.test.x]), dim=0)) == train + test
+        train, test = (len(np.unique(samples.x, axis=0)) for samples in (split.train, split.test))
+        assert len(np.unique(np.concatenate([split.train.x, split.test.x]), axis=0)) == train + test
 
 
 @every_shift

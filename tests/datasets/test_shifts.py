@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -12,25 +13,27 @@ from naming import names
 from torchvision.transforms.v2 import functional
 
 from fda_flower.datasets import DATASETS, Dataset, DataSpec, Samples, Split, load_federation
+from fda_flower.datasets.drawing import Generator
 from fda_flower.datasets.federation import forget
 from fda_flower.datasets.shifts import PARTITIONS, Color, Dirichlet, Even, Labels, Noise, Rotate
 from fda_flower.errors import ConfigError
+from fda_flower.prediction.batches import batches
 
 every_partition = pytest.mark.parametrize("name", list(PARTITIONS))
 with_and_without_target = pytest.mark.parametrize("target", [False, True])
 
 
 def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
+    return Generator(seed)
 
 
 def constant_images(labels, greys):
     """Images of 5x5, each of one grey."""
-    return Samples(greys[:, None, None, None].expand(-1, 1, 5, 5).clone(), labels)
+    return Samples(np.tile(greys.astype(np.float32)[:, None, None, None], (1, 1, 5, 5)), labels)
 
 
 def images(*shape):
-    return Samples(torch.rand(*shape, generator=seeded()), torch.arange(shape[0]) % 10)
+    return Samples(np.random.default_rng(0).random(shape, np.float32), np.arange(shape[0]) % 10)
 
 
 def load(monkeypatch, samples, *shift):
@@ -50,14 +53,14 @@ def classes_of(samples):
 )
 def test_images_of_bytes_give_the_domains_of_their_floats(monkeypatch, shift):
     floats = images(200, 1, 6, 6)
-    pixels = (255 * floats.x).to(torch.uint8)
+    pixels = (255 * floats.x).astype(np.uint8)
     of_bytes = load(monkeypatch, replace(floats, x=pixels), *shift)
-    of_floats = load(monkeypatch, replace(floats, x=pixels.float() / 255), *shift)
+    of_floats = load(monkeypatch, replace(floats, x=pixels / np.float32(255)), *shift)
     for name, domain in of_floats.domains.items():
         for part, samples in domain.parts.items():
             found = of_bytes.domains[name].parts[part]
-            assert (found.x.dtype, torch.equal(found.x, samples.x)) == (torch.float32, True)
-            assert torch.equal(found.y, samples.y)
+            assert (found.x.dtype, np.array_equal(found.x, samples.x)) == (np.float32, True)
+            assert np.array_equal(found.y, samples.y)
 
 
 # rotate
@@ -67,18 +70,20 @@ def test_images_of_bytes_give_the_domains_of_their_floats(monkeypatch, shift):
 @pytest.mark.parametrize("angle", [-450.0, -90.0, -0.0, 90.0, 180.0, 270.0, 630.0, 45.0, 89.5])
 def test_rotate_has_the_bits_of_torchvision(shape, angle):
     samples = images(*shape)
-    theirs = functional.rotate(samples.x, angle, interpolation=functional.InterpolationMode.BILINEAR)
+    theirs = functional.rotate(
+        torch.from_numpy(samples.x), angle, interpolation=functional.InterpolationMode.BILINEAR
+    )
     shifted = Rotate(angle=angle, invert=False).shifted(samples)
     assert shifted.x.shape == theirs.shape
-    assert shifted.x.numpy().tobytes() == theirs.numpy().tobytes()
-    assert torch.equal(shifted.y, samples.y)
+    assert shifted.x.tobytes() == theirs.numpy().tobytes()
+    assert np.array_equal(shifted.y, samples.y)
 
 
 def test_rotate_inverts_after_rotating_counter_clockwise():
     samples = images(4, 1, 8, 8)
-    assert torch.equal(Rotate().shifted(samples).x, 1 - torch.rot90(samples.x, 1, (2, 3)))
+    assert np.array_equal(Rotate().shifted(samples).x, 1 - np.rot90(samples.x, 1, (2, 3)))
     corner = Rotate(angle=45.0).shifted(samples).x[:, :, 0, 0]
-    assert torch.equal(corner, torch.ones_like(corner)), "what is rotated in is empty, and empty inverts to 1"
+    assert np.array_equal(corner, np.ones_like(corner)), "what is rotated in is empty, and empty inverts to 1"
 
 
 def test_rotate_leaves_the_sources():
@@ -89,33 +94,33 @@ def test_rotate_leaves_the_sources():
     for name, ours in federation.domains.items():
         others = plain.domains[name]
         for x, y in ((ours.train.x, others.train.x), (ours.test.x, others.test.x)):
-            assert torch.equal(x, 1 - y if name == "target" else y), name
+            assert np.array_equal(x, 1 - y if name == "target" else y), name
 
 
 # noise
 
 
 def passes(samples, seed, count=1):
-    generator = seeded(seed)
-    return [torch.cat([x for x, _ in samples.batches(32, generator)]) for _ in range(count)]
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.cat([x for x, _ in batches(samples, 32, generator)]).numpy() for _ in range(count)]
 
 
 def noisy(std):
-    return Noise(std).shifted(constant_images(torch.zeros(2000, dtype=torch.int64), torch.full((2000,), 0.5)))
+    return Noise(std).shifted(constant_images(np.zeros(2000, np.int64), np.full(2000, 0.5)))
 
 
 def test_noise_is_drawn_anew_at_every_access_from_the_generator():
     first, second = passes(noisy(0.4), seed=0, count=2)
-    assert not torch.equal(first, second)
-    assert abs(float(torch.corrcoef(torch.stack([first.flatten(), second.flatten()]))[0, 1])) < 0.03
-    assert torch.equal(passes(noisy(0.4), seed=0)[0], first)
-    assert not torch.equal(passes(noisy(0.4), seed=2)[0], first)
+    assert not np.array_equal(first, second)
+    assert abs(np.corrcoef(first.flatten(), second.flatten())[0, 1]) < 0.03
+    assert np.array_equal(passes(noisy(0.4), seed=0)[0], first)
+    assert not np.array_equal(passes(noisy(0.4), seed=2)[0], first)
 
 
 @pytest.mark.parametrize("std", [0.0, 0.1, 0.4, 1.0])
 def test_noise_has_the_deviation_asked_for_and_mean_zero(std):
     (x,) = passes(noisy(std), seed=0)
-    assert x.dtype == torch.float32
+    assert x.dtype == np.float32
     assert float((x - 0.5).std()) == pytest.approx(std, rel=0.02)
     assert float((x - 0.5).mean()) == pytest.approx(0, abs=0.02 * std)
 
@@ -131,21 +136,21 @@ def test_noise_is_the_targets_alone_in_training_and_test():
 
 @pytest.mark.parametrize("eta", [0.0, 0.1, 0.25, 0.5])
 def test_label_divides_every_class_by_eta(monkeypatch, eta):
-    y = torch.arange(10).repeat_interleave(100)
+    y = np.repeat(np.arange(10), 100)
     federation = load(monkeypatch, constant_images(y, y / 16), "label", (("eta", eta),))
     target, *sources = (federation.domains[name] for name in ("target", "source-1", "source-2", "source-3"))
-    expected = torch.tensor([round(100 * (eta if label < 3 else 1 - eta)) for label in range(10)])
-    trained = torch.stack([torch.bincount(source.train.y, minlength=10) for source in sources])
-    assert torch.equal(trained.sum(dim=0), expected)
-    assert all(torch.equal(torch.bincount(source.test.y, minlength=10), expected) for source in sources)
+    expected = np.array([round(100 * (eta if label < 3 else 1 - eta)) for label in range(10)])
+    trained = np.stack([np.bincount(source.train.y, minlength=10) for source in sources])
+    assert np.array_equal(trained.sum(axis=0), expected)
+    assert all(np.array_equal(np.bincount(source.test.y, minlength=10), expected) for source in sources)
     for part in (target.train, target.test):
-        assert torch.equal(torch.bincount(part.y, minlength=10), 100 - expected)
+        assert np.array_equal(np.bincount(part.y, minlength=10), 100 - expected)
 
 
 def test_labelled_target_samples_are_drawn_from_all_its_classes():
     federation = load_federation(DataSpec("digits", "label", (("eta", 0.0),), target_samples=30))
-    counts = torch.bincount(federation.domains["target"].train.y, minlength=3)
-    assert int(counts.min()) >= 5
+    counts = np.bincount(federation.domains["target"].train.y, minlength=3)
+    assert counts.min() >= 5
 
 
 # color
@@ -154,24 +159,28 @@ def test_labelled_target_samples_are_drawn_from_all_its_classes():
 @pytest.fixture
 def colored(monkeypatch):
     """Of each domain all samples, their colours, and the label before it was flipped."""
-    y = torch.arange(20_000) % 10
+    y = np.arange(20_000) % 10
     federation = load(monkeypatch, constant_images(y, (y + 1) / 16), "color")
     assert (federation.classes, federation.shape) == (2, (2, 5, 5))
     found = {}
     for name, domain in federation.domains.items():
         both = domain.train.joined(domain.test)
-        digit = (both.x[:, :, 2, 2].sum(dim=1) * 16 - 1).round().long()
-        found[name] = (both, (both.x[:, 1, 2, 2] > 0).long(), (digit < 5).long())
+        digit = (both.x[:, :, 2, 2].sum(axis=1) * 16 - 1).round().astype(int)
+        found[name] = (both, (both.x[:, 1, 2, 2] > 0).astype(int), (digit < 5).astype(int))
     return found
 
 
 @pytest.mark.parametrize(("name", "share"), [("+90%", 0.9), ("+80%", 0.8), ("-90%", 0.1)])
 def test_color_agrees_with_the_label_in_the_share_of_its_name_and_flips_a_quarter(colored, name, share):
     samples, color, label = colored[name]
-    lit = samples.x.flatten(2).gt(0)
-    assert lit.all(dim=2).sum(dim=1).tolist() == lit.any(dim=2).sum(dim=1).tolist() == [1] * len(samples)
-    agrees, flipped = color == samples.y, (samples.y != label).double()
-    assert float(agrees.double().mean()) == pytest.approx(share, abs=0.015)
+    lit = samples.x > 0
+    assert (
+        lit.all(axis=(2, 3)).sum(axis=1).tolist()
+        == lit.any(axis=(2, 3)).sum(axis=1).tolist()
+        == [1] * len(samples)
+    )
+    agrees, flipped = color == samples.y, samples.y != label
+    assert float(agrees.mean()) == pytest.approx(share, abs=0.015)
     assert float(flipped.mean()) == pytest.approx(0.25, abs=0.015)
     assert float(flipped[agrees].mean()) == pytest.approx(float(flipped[~agrees].mean()), abs=0.03)
 
@@ -179,16 +188,16 @@ def test_color_agrees_with_the_label_in_the_share_of_its_name_and_flips_a_quarte
 def test_color_takes_the_mean_of_the_channels_of_a_coloured_image():
     samples = images(30, 3, 4, 4)
     (domain, *_) = Color().domains(Split(samples, samples, 10), 2, seeded())
-    grey = {tuple(image.flatten().tolist()) for image in samples.x.mean(dim=1)}
-    assert all(tuple(image.flatten().tolist()) in grey for image in domain.train.x.sum(dim=1))
+    grey = {tuple(image.flatten().tolist()) for image in samples.x.mean(axis=1)}
+    assert all(tuple(image.flatten().tolist()) in grey for image in domain.train.x.sum(axis=1))
 
 
 def test_color_labels_do_not_depend_on_which_classes_a_part_happens_to_hold():
-    y = torch.arange(20_000) % 8
+    y = np.arange(20_000) % 8
     samples = constant_images(y, (y + 1) / 16)
     (domain, *_) = Color().domains(Split(samples, samples, 10), 2, seeded())
-    digit = (domain.train.x[:, :, 2, 2].sum(dim=1) * 16 - 1).round().long()
-    assert float((domain.train.y != (digit < 5).long()).double().mean()) == pytest.approx(0.25, abs=0.02)
+    digit = (domain.train.x[:, :, 2, 2].sum(axis=1) * 16 - 1).round().astype(int)
+    assert float((domain.train.y != (digit < 5)).mean()) == pytest.approx(0.25, abs=0.02)
 
 
 # Partitions
@@ -196,12 +205,12 @@ def test_color_labels_do_not_depend_on_which_classes_a_part_happens_to_hold():
 
 def numbered(*per_class):
     """So many samples of each class; each holds its number, by which it is recognised."""
-    y = torch.repeat_interleave(torch.arange(len(per_class)), torch.tensor(per_class))
-    return Samples(torch.arange(len(y), dtype=torch.float32)[:, None], y)
+    y = np.repeat(np.arange(len(per_class)), per_class)
+    return Samples(np.arange(len(y), dtype=np.float32)[:, None], y)
 
 
 def numbers(samples):
-    return samples.x.flatten().long().tolist()
+    return samples.x.flatten().astype(int).tolist()
 
 
 def dealt(partition, samples, sources, seed=0, target=False):
@@ -228,7 +237,7 @@ def test_no_sample_is_given_twice_and_the_generator_decides_who_gets_what(name, 
     assert deal(5) == everybody
     assert all(ours != theirs for ours, theirs in zip(everybody, deal(6), strict=True))
     for part in PARTITIONS[name]().deal(samples, sources, seeded()):
-        assert torch.equal(part.y, samples.y[part.x.flatten().long()])
+        assert np.array_equal(part.y, samples.y[part.x.flatten().astype(int)])
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -252,11 +261,11 @@ def test_a_small_alpha_is_more_uneven_than_a_large_one():
     def unevenness(alpha):
         """The mean over clients of the largest share that a class has of a client's samples."""
         parts = Dirichlet(alpha).deal(numbered(*[200] * 5), 4, seeded())
-        return sum(float(torch.bincount(part.y).max()) / len(part) for part in parts) / 4
+        return sum(float(np.bincount(part.y).max()) / len(part) for part in parts) / 4
 
     assert unevenness(0.1) > unevenness(1.0) > unevenness(1000.0)
     for part in Dirichlet(1e9).deal(numbered(100, 200), 4, seeded()):
-        assert torch.bincount(part.y).tolist() == [25, 50]
+        assert np.bincount(part.y).tolist() == [25, 50]
 
 
 @pytest.mark.parametrize("partition", [Dirichlet(0.1), Labels(2)], ids=str)
@@ -276,7 +285,7 @@ def test_each_source_has_exactly_k_classes(k, sources, seed):
 
 def test_a_class_is_shared_evenly_by_those_who_hold_it():
     parts = Labels(2).deal(numbered(60, 60), 3, seeded())
-    assert [torch.bincount(part.y).tolist() for part in parts] == [[20, 20]] * 3
+    assert [np.bincount(part.y).tolist() for part in parts] == [[20, 20]] * 3
     alone = Labels(1).deal(numbered(3, 4, 5), 3, seeded())
     assert [sorted(numbers(part)) for part in alone] == [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9, 10, 11]]
     (part,) = Labels(1).deal(numbered(3, 4), 1, seeded())

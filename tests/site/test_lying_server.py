@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from fda_flower import RunConfig, run
@@ -446,7 +445,7 @@ def scaled(client: Any) -> Any:
 def repeated(client: Any) -> Any:
     """The same client that has each sample twice, so that all sums over rows are twice as large."""
     train = client.domain.train
-    twice = train.take(torch.arange(len(train)).repeat(2))
+    twice = train.take(np.tile(np.arange(len(train)), 2))
     return replace(client, domain=replace(client.domain, train=twice))
 
 
