@@ -37,6 +37,7 @@ from fda_flower.aggregation import (
     stratified_folds,
 )
 from fda_flower.datasets import DataSpec, load_federation
+from fda_flower.prediction.batches import batches
 
 IMAGES = Path(__file__).resolve().parent / "images"
 TARGET, SOURCE, RESULT, TRUTH = "#0072B2", "#D55E00", "black", "#009E73"
@@ -245,7 +246,7 @@ def shifts() -> Figure:
         data = load_federation(DataSpec("digits", shift=shift, shift_options=tuple(options.items())))
         for axis, domain in zip(row, (next(iter(data.domains)), data.target), strict=True):
             generator = torch.Generator().manual_seed(0)
-            images, _ = next(data.domains[domain].train.batches(10, generator, shuffle=True))
+            images, _ = next(batches(data.domains[domain].train, 10, generator, shuffle=True))
             strip = np.concatenate([np.pad(image, ((0, 0), (0, 0), (0, 1))) for image in images], axis=2)
             strip = np.concatenate([strip, np.zeros_like(strip[:1])]) if len(strip) == 2 else strip
             axis.imshow(np.clip(strip.transpose(1, 2, 0), 0, 1), cmap="gray")

@@ -36,7 +36,7 @@ def test_images_of_many_suffixes_are_read(photos, suffix):
             path.unlink()
     domain = load_federation(spec_of(photos)).domains["b"]
     assert (len(domain.train), len(domain.test)) == (16, 4)
-    assert domain.train.x[:].float().std() > 50
+    assert domain.train.x[:].std() > 50
 
 
 @pytest.mark.parametrize(

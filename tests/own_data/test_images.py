@@ -67,7 +67,7 @@ def made(tmp_path):
 
 
 def rows(x):
-    return {image.numpy().tobytes() for image in x}
+    return {image.tobytes() for image in x}
 
 
 def write(place, size, count=10):
@@ -301,7 +301,7 @@ def test_photos_stored_sideways_are_turned_as_viewers_turn_them(tmp_path, orient
     stored.save(path, exif=exif, quality=100, lossless=True)
     assert sizes_of([{"ant": [path]}]) == {(40, 24): 1}
     (read,) = ImageFiles((path,), (40, 24))[:]
-    np.testing.assert_allclose(read.numpy().transpose(1, 2, 0), seen, atol=2 if suffix == "jpg" else 0)
+    np.testing.assert_allclose(read.transpose(1, 2, 0), seen, atol=2 if suffix == "jpg" else 0)
 
 
 def deepen(folder, bits):
@@ -321,7 +321,7 @@ def test_a_given_depth_is_every_domains_and_no_image_changes_another(tmp_path):
     assert (preparation.depth, preparation.follows_from_all_rows) == (16, ())
     files: Any = split.train.x
     dark = np.stack([(greys[path].astype(np.uint16) << 4) >> 8 for path in files.paths])
-    np.testing.assert_array_equal(files[:][:, 0].numpy(), dark)
+    np.testing.assert_array_equal(files[:][:, 0], dark)
     found: Any = images.load_own(tmp_path, 0, "a,b")["b"].preparation
     assert found.follows_from_all_rows == ("image_size", "depth")
     split = images.load_own(tmp_path, 0, "a,b", image_size=8, depth="10")["a"]
@@ -342,7 +342,7 @@ def test_images_of_16_bits_are_scaled_by_those_that_their_domain_uses_which_is_t
     for name in "ab":
         files: Any = splits[name].train.x
         expected = np.stack([greys[path] for path in files.paths])
-        np.testing.assert_array_equal(files[:][:, 0].numpy(), expected)
-        np.testing.assert_array_equal(splits[name].preparation.apply(files.paths)[:][:, 2].numpy(), expected)
+        np.testing.assert_array_equal(files[:][:, 0], expected)
+        np.testing.assert_array_equal(splits[name].preparation.apply(files.paths)[:][:, 2], expected)
     (message,) = caplog.messages
     assert f"domain a: images of 16 bits use up to {bits} ({bits} bits: 20)" in message

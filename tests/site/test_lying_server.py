@@ -266,8 +266,8 @@ def lies(sent: list[Sent], rng: Random) -> Iterator[Sent]:
 
 def neighbour(client: Any) -> Any:
     """The same client with one sample of its own in another's place, which moves a table's columns, too."""
-    domain, x = client.domain, client.domain.train.x.clone()
-    x[0] = x[0].flip(-1) + 0.25
+    domain, x = client.domain, client.domain.train.x.copy()
+    x[0] = np.flip(x[0], -1) + 0.25
     prepared = domain.preparation
     if isinstance(prepared, TablePreparation):
         prepared = replace(prepared, mean=tuple(each + 0.01 for each in prepared.mean))
