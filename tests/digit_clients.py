@@ -51,7 +51,7 @@ class Scalar(nn.Module):
         return x @ self.v
 
 
-PARABOLA = Samples(torch.tensor([[0.5**0.5]]), torch.tensor([[2.0**0.5]]))
+PARABOLA = Samples(np.array([[0.5**0.5]], np.float32), np.array([[2.0**0.5]], np.float32))
 """``F(v) = (v − 2)²/2`` as the mean squared error of one sample."""
 
 

@@ -4,8 +4,8 @@ import importlib
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 from in_process import run_all
 
 import fda_flower.client_app
@@ -80,7 +80,7 @@ def shuffled(monkeypatch):
 
     def with_shuffled_test(*arguments):
         domain = cut(*arguments)
-        order = torch.randperm(len(domain.test), generator=torch.Generator().manual_seed(1))
+        order = np.random.default_rng(1).permutation(len(domain.test))
         test = domain.test.__class__(domain.test.x, domain.test.y[order], domain.test.noise)
         return replace(domain, test=test)
 

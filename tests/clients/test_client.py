@@ -22,6 +22,7 @@ from digit_clients import (
 )
 from flwr.app import RecordDict
 from naming import names
+from tensors import samples_of
 from torch import nn
 
 from fda_flower import clients
@@ -33,7 +34,7 @@ from fda_flower.clients import (
 )
 from fda_flower.clients.mixture import Mixing
 from fda_flower.clients.training import plain_objective, train
-from fda_flower.datasets import Domain, Samples
+from fda_flower.datasets import Domain
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import LIMITS, intervals_in, metric_names
 from fda_flower.wire.asked.personal import Blend, FineTune, Guide, Personalise, TrainToMix
@@ -179,7 +180,7 @@ def test_evaluate_tells_the_figures_and_follows_the_model(kind, model):
 
 def test_a_client_whose_test_samples_have_no_features_does_not_evaluate():
     one = client(SourceClient)
-    test = replace(one.domain.test, x=torch.zeros(len(one.domain.test), 0))
+    test = replace(one.domain.test, x=np.zeros((len(one.domain.test), 0), np.float32))
     one.domain = replace(one.domain, test=test)
     with pytest.raises(ConfigError, check=names("evaluation", one.domain.name)):
         one.evaluate(initial(), {"server-round": 1})
@@ -349,7 +350,7 @@ def test_a_training_that_fails_at_last_changes_nothing_that_is_kept(kind, asked,
 
 def points(count, seed):
     x = torch.randn(count, 2, generator=torch.Generator().manual_seed(seed))
-    return Samples(x, (x.sum(dim=1) > 0).long())
+    return samples_of(x, (x.sum(dim=1) > 0).long())
 
 
 def judging(kind=TargetClient, test=points(20, 1), validation=points(10, 2)):  # noqa: B008

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from digit_clients import evaluated, make, same, trained
+from tensors import tensors
 from torch import nn
 
 from fda_flower.aggregation import ClassGaussians, choose_share, class_priors
@@ -29,9 +30,9 @@ def client_of(kind, **more):
 
 
 def features_of(client):
-    x = client.domain.train.x
+    x, y = tensors(client.domain.train)
     with torch.no_grad():
-        return network()[0](x).double().numpy(), client.domain.train.y.numpy()
+        return network()[0](x).double().numpy(), y.numpy()
 
 
 @EACH
@@ -65,6 +66,6 @@ def test_gaussians_are_its_own_at_first_and_then_mixed_with_the_global_ones():
     weight, bias = mixed.discriminant(class_priors(y, 10))
     test = client.domain.test
     with torch.no_grad():
-        rows = network()[0](test.x).double().numpy()
-    right = ((rows @ weight.T + bias).argmax(axis=1) == test.y.numpy()).mean()
+        rows = network()[0](tensors(test)[0]).double().numpy()
+    right = ((rows @ weight.T + bias).argmax(axis=1) == test.y).mean()
     assert found.metrics["accuracy"] == pytest.approx(right, abs=0.01)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from digit_clients import kept, make, same, shifted, trained
 from flwr.app import RecordDict
+from tensors import tensors
 
 from fda_flower.aggregation import blend, functional_distance
 from fda_flower.clients import TargetClient
@@ -82,7 +83,7 @@ def test_the_similarity_is_of_the_two_mean_gradients():
         client.load(arrays)
         for begin in range(0, 50, 10):
             client.model.zero_grad()
-            x, y = samples.x[begin : begin + 10], samples.y[begin : begin + 10]
+            x, y = (each[begin : begin + 10] for each in tensors(samples))
             torch.nn.functional.cross_entropy(client.model(x), y).backward()
             batches.append(torch.cat([p.grad.flatten() for p in client.model.parameters()]).double())
         gradients.append(torch.stack(batches).mean(dim=0))

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 from digit_clients import SPEC, make, mlp, same, trained
+from tensors import tensors
 from torch.nn.functional import cross_entropy
 
 from fda_flower.clients import LocalTraining, SourceClient
 from fda_flower.clients.generalisation import PenalisedLoss, scale_penalty
 from fda_flower.datasets import Domain, load_federation
+from fda_flower.prediction.batches import batches
 from fda_flower.wire.asked.generalisation import MeasureLoss, Penalise
 
 
@@ -66,7 +68,7 @@ def test_one_step_follows_the_gradient_of_loss_and_penalty():
     client, model = source(8, optimizer="sgd", learning_rate=0.5), mlp()
     reply = trained(client, question=Penalise(strength=2.0))
     with client.drawing("train", {"server-round": 1}) as generator:
-        ((x, y),) = client.domain.train.batches(16, generator, shuffle=True)
+        ((x, y),) = batches(client.domain.train, 16, generator, shuffle=True)
     logits = model(x)
     penalty = slope(logits[::2], y[::2]) * slope(logits[1::2], y[1::2])
     loss = cross_entropy(logits, y) + 2 * penalty
@@ -86,9 +88,9 @@ def test_batches_of_one_sample_train_as_without_a_penalty():
 
 def test_the_loss_of_the_received_model_is_measured_and_changes_nothing():
     client = source()
-    samples = client.domain.train
+    x, y = tensors(client.domain.train)
     with torch.no_grad():
-        expected = float(cross_entropy(client.model(samples.x), samples.y))
+        expected = float(cross_entropy(client.model(x), y))
     plain, asked = trained(source()), trained(client, question=MeasureLoss())
     assert same(plain.arrays, asked.arrays)
     assert (plain.metrics, asked.answer.loss_at_start) == (asked.metrics, pytest.approx(expected, rel=1e-6))

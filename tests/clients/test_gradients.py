@@ -190,7 +190,8 @@ def test_an_evaluation_is_with_the_statistics_of_all_training_samples(unlabelled
         layer.train()
     with torch.no_grad():
         for x in parts:  # as many labelled as unlabelled samples
-            model(x.float() / 255 if x.dtype == torch.uint8 else x)
+            inputs = torch.from_numpy(x)
+            model(inputs.float() / 255 if x.dtype == np.uint8 else inputs)
     expected, client = scored(target(data, model), adabn=False), target(data)
     before = client.layers()
     first = scored(client)
@@ -199,7 +200,7 @@ def test_an_evaluation_is_with_the_statistics_of_all_training_samples(unlabelled
     assert first != scored(target(data), adabn=False)
     assert same(client.layers(), before)
     assert scored(client) == first, "it repeats itself"
-    other = domain(unlabelled, train={"y": data.train.y.flip(0)})
+    other = domain(unlabelled, train={"y": data.train.y[::-1].copy()})
     assert scored(target(other)) == first, "no label is used"
     noisy = target(domain(unlabelled, train={"noise": 0.5}))
     assert scored(noisy) == scored(noisy) != scored(noisy, 2), "the round draws the noise"

@@ -9,6 +9,7 @@ import torch
 from digit_clients import evaluated, mixture_of, mlp, normalised, same, state_of, trained
 from flwr.app import ArrayRecord, RecordDict
 from safetensors.numpy import load_file
+from tensors import tensors
 
 from fda_flower.aggregation import (
     blend,
@@ -66,8 +67,8 @@ class Definition:
     def __init__(self, data, sources, first, folds=4, rounds=2, snapshots=(1, 3)):
         self.domain, self.model = target_of(data), mlp(data)
         x, y = self.domain.train.x, self.domain.train.y
-        self.regression = y.is_floating_point()
-        fold_of = stratified_folds(y.numpy(), folds, derive_seed(3, "folds"))
+        self.regression = y.dtype.kind == "f"
+        fold_of = stratified_folds(y, folds, derive_seed(3, "folds"))
         views = [np.flatnonzero(fold_of != v - 1) for v in range(folds + 1)]
         members = {"sources": [sources], "target": [], **{f"tuned-{epochs}": [] for epochs in snapshots}}
         for v, view in enumerate(views):
@@ -89,8 +90,8 @@ class Definition:
             )
             for name, models in members.items()
         }
-        self.mixture, self.fold_of = fit_mixture(self.held_out, y.numpy(), fold_of), fold_of
-        priors = [prior_outputs(y[view].numpy(), 10) for view in views]
+        self.mixture, self.fold_of = fit_mixture(self.held_out, y, fold_of), fold_of
+        priors = [prior_outputs(y[view], 10) for view in views]
         self.held_out["prior"] = np.concatenate([priors[fold + 1] for fold in fold_of])
         test = self.domain.test
         self.views = {name: [self.outputs(one, test.x) for one in each] for name, each in members.items()}
@@ -103,19 +104,18 @@ class Definition:
         order = torch.randperm(len(view), generator=torch.Generator().manual_seed(seed)).tolist()
         loss_of = torch.nn.functional.mse_loss if self.regression else torch.nn.functional.cross_entropy
         for batch in np.array_split(order, math.ceil(len(order) / TRAINING.batch_size)):
-            samples = self.domain.train.take(torch.from_numpy(view[batch]))
+            x, y = tensors(self.domain.train.take(view[batch]))
             optimizer.zero_grad()
-            loss_of(self.model(samples.x), samples.y).backward()
+            loss_of(self.model(x), y).backward()
             optimizer.step()
         return state_of(self.model)
 
     @torch.no_grad()
     def outputs(self, arrays, x):
         self.model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
-        return self.model(x).double().numpy()
+        return self.model(torch.from_numpy(x)).double().numpy()
 
     def score(self, outputs, y):
-        y = y.numpy()
         if self.regression:
             return 1 - ((outputs - y) ** 2).sum() / ((y - y.mean(axis=0)) ** 2).sum()
         return (outputs.argmax(axis=1) == y).mean()
@@ -170,7 +170,7 @@ def test_the_head_is_fine_tuned_alone_and_the_blend_is_feddafs_of_each_view(tmp_
     client, labels = make(folder=tmp_path), target_of().train
     told = ask(client, plan=replace(SHORT, members=("head", "blend", "prior"))).answer
     assert list(told.weights) == ["head", "blend", "prior"]
-    found, folds = models_in(tmp_path), stratified_folds(labels.y.numpy(), 4, derive_seed(3, "folds"))
+    found, folds = models_in(tmp_path), stratified_folds(labels.y, 4, derive_seed(3, "folds"))
     last = list(SOURCES)[-1]
     for view in range(5):
         changed = {n for n, a in found["head", view].items() if a.tobytes() != SOURCES[n].tobytes()}
@@ -309,7 +309,7 @@ def test_no_report_is_no_number_but_the_size_of_the_test_set(tmp_path):
 
 @pytest.mark.parametrize(("labels", "alone"), [([0] * 7 + [1], 1), ([0, 0, 1, 2, 3, 3, 4, 4, 4], 2)])
 def test_classes_with_a_single_label_are_allowed_and_counted(labels, alone):
-    reply = ask(make(target_with(x=LABELLED.x[: len(labels)], y=torch.tensor(labels))))
+    reply = ask(make(target_with(x=LABELLED.x[: len(labels)], y=np.array(labels))))
     assert (reply.answer.alone, sum(reply.answer.folds)) == (alone, len(labels))
     assert math.isfinite(reply.metrics["loss"])
 
@@ -327,11 +327,11 @@ def test_members_that_diverge_are_left_out_with_a_warning(flower_log):
 
 @pytest.mark.parametrize("model", [mlp, normalised])
 @pytest.mark.parametrize("noise", [0.0, 0.3])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
 def test_batchnorm_dropout_noise_and_images_of_bytes(model, noise, dtype, tmp_path):
     """The same bits whether its own models were kept or not; its buffers are kept too."""
-    x = LABELLED.x[:15] if dtype == torch.float32 else (255 * LABELLED.x[:15]).to(dtype)
-    domain = target_with(x=x, y=torch.tensor([0, 1, 2] * 5), noise=noise)
+    x = LABELLED.x[:15] if dtype is np.float32 else (255 * LABELLED.x[:15]).astype(dtype)
+    domain = target_with(x=x, y=np.array([0, 1, 2] * 5), noise=noise)
     first = state_of(model())
     sources = trained(TargetClient(domain, model(), TRAINING), 9, first).arrays
     replies = []

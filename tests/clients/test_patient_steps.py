@@ -9,12 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from naming import names
+from tensors import samples_of, tensors
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from fda_flower.clients import LocalTraining
 from fda_flower.clients.patient_steps import Draw, clipped_sum, residuals_of, train_patients
-from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.site.noise import PatientPrivacy
 
@@ -30,14 +30,14 @@ def linear(bias=True):
 def rows(n=12, regression=False, groups=None):
     torch.manual_seed(1)
     y = torch.randn(n, 3) if regression else torch.arange(n) % 3
-    return Samples(torch.randn(n, 4), y, groups=groups)
+    return samples_of(torch.randn(n, 4), y, groups=groups)
 
 
 def gradients_by_autograd(model, samples):
     """One gradient for each sample, as a vector."""
-    loss = mse_loss if samples.y.is_floating_point() else cross_entropy
+    loss = cross_entropy if samples.task == "classes" else mse_loss
     found = []
-    for x, y in zip(samples.x, samples.y, strict=True):
+    for x, y in zip(*tensors(samples), strict=True):
         parts = torch.autograd.grad(loss(model(x[None]), y[None]), list(model.parameters()))
         found.append(torch.cat([part.flatten() for part in parts]).double())
     return torch.stack(found)
@@ -60,9 +60,10 @@ def test_the_clipped_sum_is_that_of_gradients_made_one_by_one(n, clip, bias, reg
     shares = torch.linspace(0.5, 1, n, dtype=torch.float64)
     norms = gradients.norm(dim=1)
     expected = (shares * (clip / norms).clamp_max(1)) @ gradients
+    x, y = tensors(samples)
     with torch.no_grad():
-        residuals = residuals_of(model(samples.x).double(), samples.y)
-    found = clipped_sum(samples.x.double(), residuals, shares, clip, bias)
+        residuals = residuals_of(model(x).double(), y)
+    found = clipped_sum(x.double(), residuals, shares, clip, bias)
     parts = [found[:, :4].flatten(), found[:, 4]] if bias else [found.flatten()]
     torch.testing.assert_close(torch.cat(parts), expected, rtol=1e-5, atol=1e-6)
 
@@ -83,7 +84,7 @@ def test_a_patient_counts_once_however_many_rows_there_are():
     samples = rows(6, groups=torch.tensor([5, 5, 5, 7, 8, 8]))
     start = flat(linear())
     with_all, steps = trained(samples)
-    without, _ = trained(samples.take(torch.arange(3, 6)))
+    without, _ = trained(samples.take(np.arange(3, 6)))
     # Sums, since a step divides by the number of patients.
     sums = [(start - flat(model)) * patients for model, patients in ((with_all, 3), (without, 2))]
     assert float((sums[0] - sums[1]).norm()) <= 0.1 * 0.5 + 1e-6
@@ -91,7 +92,7 @@ def test_a_patient_counts_once_however_many_rows_there_are():
 
 
 def test_the_noise_has_the_deviation_of_clip_and_multiplier():
-    samples = Samples(torch.zeros(10, 400), torch.zeros(10, dtype=torch.int64))
+    samples = samples_of(torch.zeros(10, 400), torch.zeros(10, dtype=torch.int64))
     model = nn.Sequential(nn.Linear(400, 50))
     before = flat(model)
     privacy = replace(EXACT, clip=2.0, noise=3.0)

@@ -10,6 +10,7 @@ import torch
 from digit_clients import NOISY, evaluated, kept, make, mlp, same, scalar, shifted, trained
 from flwr.app import RecordDict
 from naming import names
+from tensors import tensors
 
 from fda_flower.aggregation import choose_weight, mixed_scores, neighbour_probabilities
 from fda_flower.clients import LocalTraining, TargetClient
@@ -17,6 +18,7 @@ from fda_flower.datasets import DataSpec, Domain, Samples, load_federation
 from fda_flower.errors import RunError
 from fda_flower.models import build_model
 from fda_flower.models.devices import RandomNumbers
+from fda_flower.prediction.batches import batches
 from fda_flower.wire.asked.personal import (
     EvaluateMix,
     EvaluateNeighbours,
@@ -197,7 +199,7 @@ def test_half_of_the_outputs_each():
         client.load(model)
         with client.drawing("test", {"server-round": 1}) as generator, torch.no_grad():
             client.model.eval()
-            (x, y), *_ = client.domain.test.batches(256, generator)
+            (x, y), *_ = batches(client.domain.test, 256, generator)
             outputs.append(client.model(x))
     expected = torch.nn.functional.cross_entropy((outputs[0] + outputs[1]) / 2, y)
     found = mixture(state, 1, received).metrics
@@ -277,17 +279,17 @@ def by_hand(client, k, scale):
     client.model.eval()
     train, test = client.domain.train, client.domain.test
     with torch.no_grad():
-        features = [client.model[:-1](samples.x).double() for samples in (train, test)]
+        features = [client.model[:-1](tensors(samples)[0]).double() for samples in (train, test)]
         logits = [client.model[-1](each.float()).numpy() for each in features]
     found = []
     for queries in features:
         distances = np.sqrt(((queries[:, None] - features[0]) ** 2).sum(dim=2).numpy())
         if queries is features[0]:
-            names = torch.arange(len(train)) if train.groups is None else train.groups
+            names = np.arange(len(train)) if train.groups is None else train.groups
             distances[names[:, None] == names] = np.inf
         nearest = distances.argsort(axis=1)[:, :k]
         near = np.take_along_axis(distances, nearest, axis=1)
-        found.append(neighbour_probabilities(near, train.y.numpy()[nearest], 10, len(queries[0]), scale))
+        found.append(neighbour_probabilities(near, train.y[nearest], 10, len(queries[0]), scale))
     return logits, found
 
 
@@ -295,7 +297,7 @@ def by_hand(client, k, scale):
 def test_neighbours_by_the_definition(k, lam, scale):
     client = knn()
     (_, logits), (_, near) = by_hand(client, k, scale)
-    scores, y = mixed_scores(logits, near, lam), client.domain.test.y.numpy()
+    scores, y = mixed_scores(logits, near, lam), client.domain.test.y
     reply = ask(client, k, lam, scale, outcomes=True)
     right = scores.argmax(axis=1) == y
     assert reply.metrics["accuracy"] == right.mean()
@@ -307,26 +309,25 @@ def test_neighbours_by_the_definition(k, lam, scale):
 def test_lambda_is_chosen_by_leaving_each_training_sample_out():
     (logits, _), (near, _) = by_hand(knn(), 3, 1.0)
     target = load_federation(SMALL).domains["target"]
-    expected = choose_weight(logits, near, target.train.y.numpy())
+    expected = choose_weight(logits, near, target.train.y)
     reply = ask(knn(), lam="cv")
     assert reply.answer.weight == expected
     assert reply == ask(knn(), lam=expected)
-    other = knn(domain=Domain("target", target.train, replace(target.test, y=target.test.y.roll(7))))
+    other = knn(domain=Domain("target", target.train, replace(target.test, y=np.roll(target.test.y, 7))))
     assert ask(other, lam="cv").answer.weight == expected, "no label of the test set chooses it"
 
 
 def test_lambda_is_chosen_without_the_other_samples_of_the_same_patient():
     """Two photographs of each patient: his other one, the nearest of all, does not vote for its own label."""
     target = load_federation(SMALL).domains["target"]
-    generator, half = torch.Generator().manual_seed(0), target.train.take(torch.arange(10))
-    labels = torch.randint(10, (10,), generator=generator)
-    twice = Samples(torch.cat([half.x, half.x + 1e-3]), torch.cat([labels, labels]))
-    rows, groups = Domain("target", twice, target.test), torch.arange(10).repeat(2)
+    half, labels = target.train.take(np.arange(10)), np.random.default_rng(0).integers(10, size=10)
+    twice = Samples(np.concatenate([half.x, half.x + np.float32(1e-3)]), np.tile(labels, 2))
+    rows, groups = Domain("target", twice, target.test), np.tile(np.arange(10), 2)
     patients = replace(rows, train=replace(twice, groups=groups))
     assert ask(knn(domain=rows), k=1, lam="cv").answer.weight > 0.5
     client = knn(domain=patients)
     (logits, _), (near, _) = by_hand(client, 1, 1.0)
-    expected = choose_weight(logits, near, twice.y.numpy(), groups=groups.numpy())
+    expected = choose_weight(logits, near, twice.y, groups=groups)
     assert ask(client, k=1, lam="cv").answer.weight == expected
 
 

@@ -14,6 +14,7 @@ from fda_flower.clients.training import repeatable
 from fda_flower.errors import ConfigError
 from fda_flower.files import derive_seed
 from fda_flower.models.parts import batch_norm_names, head_names
+from fda_flower.prediction.batches import batches
 from fda_flower.wire.asked.personal_layers import EvaluateWithPart, KeepPart
 
 NAMES = {"head": head_names(normalised()), "batch-norm": batch_norm_names(normalised())}
@@ -109,7 +110,7 @@ def by_hand(client, model, phases, now, rate=0.05):
         with repeatable(seed, threads=1):
             generator = torch.Generator().manual_seed(seed)
             for _ in range(epochs):
-                for x, y in client.domain.train.batches(11, generator, shuffle=True):
+                for x, y in batches(client.domain.train, 11, generator, shuffle=True):
                     model.zero_grad()
                     torch.autograd.backward(cross_entropy(model(x), y))
                     optimizer.step()

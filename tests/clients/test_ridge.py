@@ -8,6 +8,7 @@ import pytest
 import torch
 from flwr.app import Message, RecordDict
 from naming import names
+from tensors import tensors
 
 from fda_flower.aggregation import (
     Kind,
@@ -57,7 +58,7 @@ def client(kind, spec, name):
 
 
 def rows_and_targets(domain, classes):
-    x, y = domain.train.x.numpy(), domain.train.y.numpy()
+    x, y = domain.train.x, domain.train.y
     plain = np.hstack([x / x.shape[1] ** 0.5, np.ones((len(x), 1))]) if x.ndim == 2 else None
     rows = to_rows(x.reshape(len(x), -1)) if plain is None else plain
     return rows, (to_targets(y, classes) if y.dtype.kind == "i" else y.astype(np.float64))
@@ -109,14 +110,14 @@ def test_the_target_fits_its_head_and_tells_how_good_it_is(spec, paths):
     rows, y = rows_and_targets(data.domains[data.target], data.classes)
     scaled = (y - scale[0]) / scale[1]
     fit = fit_ridge(rows, scaled, solution, total.whole, paths)
-    labels = data.domains[data.target].train.y.numpy()
+    labels = data.domains[data.target].train.y
     sigma = 1.0 if spec is REGRESSION else fit_temperature(fit.held_out, labels)
     told: Any = reply.answer
     assert told.temperature == pytest.approx(sigma)
     outputs = sigma * (rows @ fit.head * scale[1] + scale[0])
     target.load(reply.arrays)
     with torch.no_grad():
-        found = target.model.eval()(data.domains[data.target].train.x)
+        found = target.model.eval()(tensors(data.domains[data.target].train)[0])
     np.testing.assert_allclose(found.numpy(), outputs, rtol=2e-3, atol=2e-3)
     np.testing.assert_allclose(list(told.weights.values()), fit.weights, atol=1e-4)
     held_out = fit.held_out * scale[1] + scale[0]
@@ -322,11 +323,11 @@ def test_labels_that_fixed_point_cannot_tell_from_zero_are_not_masked():
 
 def test_a_table_has_no_limit_for_what_a_patient_changes():
     data, (name, *_) = sources_of(CLASSES)
-    table = TablePreparation.fit({"age": [50.0, 70.0]}, train=torch.tensor([0, 1]))
+    table = TablePreparation.fit({"age": [50.0, 70.0]}, train=np.array([0, 1]))
     for preparation, limited in ((None, True), (table, False)):
         domain = replace(data.domains[name], preparation=preparation)
         source = SourceClient(domain, network(data), LocalTraining(0.01, 8))
-        noise = {"mean-noise": to_record({"noise": np.zeros(domain.train.x[0].numel() + 1)})}
+        noise = {"mean-noise": to_record({"noise": np.zeros(domain.train.x[0].size + 1)})}
         sums = ask(source, SumRows(noise=True), {"of-patients": True}, noise).answer.sums
         assert ("change" in sums) is limited
 

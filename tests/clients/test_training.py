@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from naming import names
+from tensors import samples_of, tensors
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -32,7 +33,7 @@ every_optimizer = pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
 def samples(count: int = 10, classes: int = 3) -> Samples:
     generator = torch.Generator().manual_seed(3)
     x = torch.rand(count, 1, 2, 2, generator=generator)
-    return Samples(x, torch.randint(classes, (count,), generator=generator))
+    return samples_of(x, torch.randint(classes, (count,), generator=generator))
 
 
 def linear(weight: Any = 0.0) -> Any:
@@ -107,11 +108,12 @@ def test_every_optimizer_brings_the_loss_down(optimizer: Any) -> None:
 @pytest.mark.parametrize("cut", ["even", "keep-last", "drop-last"])
 def test_the_train_loss_is_the_mean_over_the_samples_that_were_trained_on(cut) -> None:
     model, data, seen = linear(SPREAD), samples(10), list[int]()
+    rows, _ = tensors(data)
     model.register_forward_pre_hook(
-        lambda _, inputs: seen.extend(int((data.x == x).flatten(1).all(1).nonzero()) for x in inputs[0])
+        lambda _, inputs: seen.extend(int((rows == x).flatten(1).all(1).nonzero()) for x in inputs[0])
     )
     _, loss = train(model, data, LocalTraining(1e-12, 7, 1, "sgd", cut), generator())
-    used = data.take(torch.tensor(seen))
+    used = data.take(np.array(seen))
     assert len(used) == (7 if cut == "drop-last" else 10)
     assert loss == pytest.approx(evaluate(model, used, generator())[0], rel=1e-5)
 
@@ -166,13 +168,13 @@ TRUE = torch.tensor([[0.0, 0.0], [2.0, 2.0], [5.0, 1.0], [5.0, 1.0]])
 
 @pytest.mark.parametrize("batch_size", [1, 2, 5, 1024])
 def test_evaluation_of_outputs_made_by_hand(batch_size: int) -> None:
-    handmade = Samples(LOGITS[:, :, None, None], LABELS)
+    handmade = samples_of(LOGITS[:, :, None, None], LABELS)
     loss, accuracy = evaluate(nn.Flatten(), handmade, generator(), batch_size)
     logits = LOGITS.double().numpy()
     picked = logits[np.arange(5), LABELS.numpy()]
     assert loss == pytest.approx(float(np.mean(np.log(np.exp(logits).sum(axis=1)) - picked)), rel=1e-6)
     assert accuracy == 3 / 5
-    loss, determination = evaluate(nn.Flatten(), Samples(NUMBERS, TRUE), generator(), batch_size)
+    loss, determination = evaluate(nn.Flatten(), samples_of(NUMBERS, TRUE), generator(), batch_size)
     # Squared errors: 1 + 1 + 1 + 1 + 1 = 5. Means 3 and 1, around which 9 + 1 + 4 + 4 + 1 + 1 = 20.
     assert loss == pytest.approx(5 / 8)
     assert determination == pytest.approx(1 - 5 / 20)
@@ -180,20 +182,20 @@ def test_evaluation_of_outputs_made_by_hand(batch_size: int) -> None:
 
 def labelled(y):
     """Return samples with these labels, whose inputs do not matter."""
-    return Samples(torch.zeros(len(y), 1), y)
+    return samples_of(torch.zeros(len(y), 1), y)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4, 1e30])
 def test_the_loss_of_classes_is_the_cross_entropy_of_torch(scale):
     outputs, y = scale * torch.randn(500, 7, generator=generator()), torch.arange(500) % 7
     outputs[3, 2] = -torch.inf  # of another class: this one is impossible
-    loss = mean_loss(outputs, y, "classes")
+    loss = mean_loss(outputs, labelled(y))
     assert loss == pytest.approx(float(cross_entropy(outputs.double(), y)), rel=1e-6)
     assert metrics_of(outputs, labelled(y))["loss"] == loss
     outputs[3, 3] = -torch.inf
-    assert mean_loss(outputs, y, "classes") == torch.inf
+    assert mean_loss(outputs, labelled(y)) == torch.inf
     outputs[0, 0] = torch.nan
-    assert np.isnan(mean_loss(outputs, y, "classes"))
+    assert np.isnan(mean_loss(outputs, labelled(y)))
 
 
 @pytest.mark.parametrize(
@@ -213,10 +215,10 @@ def test_determination_of_a_regression(y, predicted, expected) -> None:
 
 
 def test_plain_sgd_takes_the_step_of_the_squared_errors_formula() -> None:
-    data = Samples(torch.rand(6, 4, generator=generator(4)), torch.rand(6, 3, generator=generator(5)))
+    data = samples_of(torch.rand(6, 4, generator=generator(4)), torch.rand(6, 3, generator=generator(5)))
     model = linear()
     _, loss = train(model, data, LocalTraining(0.5, 6, 1, "sgd"), generator())
-    x, y = data.x.double().numpy(), data.y.double().numpy()
+    x, y = data.x.astype(np.float64), data.y.astype(np.float64)
     # d/dW of the mean over 6 samples and 3 outputs of (Wx − y)², at W = 0.
     gradient = 2 * (0 - y).T @ x / y.size
     np.testing.assert_allclose(model[1].weight.detach().numpy(), -0.5 * gradient, rtol=1e-5)

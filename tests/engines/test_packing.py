@@ -1,7 +1,7 @@
 """What is packed for other processes has the same bits there, and shares its memory."""
 
+import numpy as np
 import pytest
-import torch
 from flwr.app import RecordDict
 from sites import write_images, write_sites
 
@@ -28,9 +28,9 @@ def test_domains_of_a_shift_have_the_same_bits_and_share_their_test_samples():
         mine, theirs = ours.domains[name], loaded.domains[name]
         for part in ("train", "test", "unlabelled"):
             own, other = getattr(mine, part), getattr(theirs, part)
-            assert own is other is None or (torch.equal(own.x, other.x) and torch.equal(own.y, other.y))
+            assert own is other is None or (np.array_equal(own.x, other.x) and np.array_equal(own.y, other.y))
     first, second = (whole.domains[f"source-{i}"].test.x for i in (1, 2))
-    assert first.data_ptr() == second.data_ptr()
+    assert first is second
 
 
 def test_images_stay_in_their_files(tmp_path):
@@ -39,26 +39,12 @@ def test_images_stay_in_their_files(tmp_path):
     spec = DataSpec("images", dataset_options=options, data_dir=str(tmp_path), target="b")
     whole = unpack(elsewhere(pack_app(load_federation(spec))))
     mine, theirs = (found.domains["b"] for found in (whole, load_domain(spec, "b")))
-    everything = torch.arange(len(mine.test))
-    assert torch.equal(mine.test.x[everything], theirs.test.x[everything])
-
-
-def test_tensors_of_any_form_keep_it_and_share_what_they_shared():
-    whole = torch.arange(12.0).reshape(3, 4)
-    given = {"whole": whole, "rows": whole[1:], "turned": whole.t(), "none": torch.zeros(0, 3)}
-    given |= {"flags": torch.tensor([True, False]), "one": torch.tensor(3)}
-    body, buffers = pack_app([given, lambda: whole])
-    assert [buffer.raw().nbytes for buffer in buffers] == [48, 0, 2, 8]
-    found, function = unpack(elsewhere((body, buffers)))
-    for name, tensor in given.items():
-        assert torch.equal(found[name], tensor)
-        assert found[name].stride() == tensor.stride()
-    assert found["rows"].data_ptr() - found["whole"].data_ptr() == 16
-    assert function().data_ptr() == found["whole"].data_ptr()
+    everything = np.arange(len(mine.test))
+    assert np.array_equal(mine.test.x[everything], theirs.test.x[everything])
 
 
 def test_what_travels_separately_is_put_in_its_place():
-    model = to_record({"w": torch.ones(9).numpy()})
+    model = to_record({"w": np.ones(9, np.float32)})
     body, buffers = pack(RecordDict({"a": model, "b": model}), {id(model): 0})
     assert buffers == []
     found = unpack((body, buffers), [model])

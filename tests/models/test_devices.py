@@ -8,16 +8,17 @@ import pytest
 import torch
 from naming import names
 from sites import write_images, write_sites
+from tensors import samples_of
 from torch import nn
 
 from fda_flower import run
 from fda_flower.clients.training import repeatable
-from fda_flower.datasets import Samples
 from fda_flower.datasets.samples import on_device
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.models import MODELS, build_model
 from fda_flower.models.devices import check_device, find_device, is_numbered, widest_float
 from fda_flower.models.parts import features_of, in_precision
+from fda_flower.prediction.batches import batches
 from fda_flower.prediction.model import LoadedModel
 from fda_flower.prediction.network_passes import predict
 from fda_flower.runs.config import RunConfig
@@ -197,7 +198,7 @@ def test_a_network_in_bf16_trains_float32_parameters_near_those_of_float32(name)
         assert ours.dtype == torch.float32
         assert not torch.equal(ours, theirs)
         torch.testing.assert_close(ours, theirs, atol=0.02, rtol=0.1)
-    samples, generator = Samples(x, y), torch.Generator()
+    samples, generator = samples_of(x, y), torch.Generator()
     assert torch.equal(predict(half, samples, generator), predict(plain, samples, generator))
     with features_of(half) as features:
         half(x)
@@ -240,11 +241,12 @@ def test_a_gpu_gives_the_same_bits_twice(model, precision, tmp_path):
 
 @needs_gpu
 def test_noise_is_drawn_on_the_gpu_anew_in_each_pass_and_the_same_from_a_seed():
-    samples = Samples(torch.zeros(8, 1, 4, 4), torch.arange(8), noise=1.0).to(torch.device("cuda"))
+    samples = samples_of(torch.zeros(8, 1, 4, 4), torch.arange(8), noise=1.0)
 
     def passes(seed):
         generator = torch.Generator().manual_seed(seed)
-        return [torch.cat([x for x, _ in samples.batches(4, generator)]) for _ in range(2)]
+        drawn = (batches(samples, 4, generator, device=torch.device("cuda")) for _ in range(2))
+        return [torch.cat([x for x, _ in each]) for each in drawn]
 
     first, second = passes(1)
     assert first.device.type == "cuda"

@@ -11,6 +11,7 @@ from fda_flower.clients import LocalTraining, SourceClient, TargetClient, batch_
 from fda_flower.errors import ConfigError
 from fda_flower.models import MODELS, build_model, reads_text
 from fda_flower.models.exchange import Exchange
+from fda_flower.prediction.batches import batches
 from fda_flower.wire.asked.personal import Guide, Guided, Personalise, TrainToMix
 from fda_flower.wire.asked.personal_layers import KeepPart
 
@@ -127,9 +128,9 @@ def test_gradients_are_those_of_what_is_trained():
     sent = trained(client, **SKETCH).records["gradients"]
     model = network()
     with client.drawing("gradient", {"server-round": 1}) as generator:
-        batches = client.domain.train.batches(client.training.batch_size, generator, shuffle=True)
+        drawn = batches(client.domain.train, client.training.batch_size, generator, shuffle=True)
         trainable = [p for p in model.parameters() if p.requires_grad]
-        expected = batch_gradients(model, batches, nn.functional.cross_entropy, SKETCH, trainable).arrays
+        expected = batch_gradients(model, drawn, nn.functional.cross_entropy, SKETCH, trainable).arrays
     np.testing.assert_allclose(sent["sketch"], expected["sketch"], rtol=1e-6)
 
 
@@ -140,7 +141,7 @@ def test_training_with_a_frozen_body_is_training_of_the_head_on_its_features():
     reply = trained(client)
     with client.drawing("train", {"server-round": 1}) as generator:
         for _ in range(2):
-            for x, y in client.domain.train.batches(10, generator, shuffle=True):
+            for x, y in batches(client.domain.train, 10, generator, shuffle=True):
                 by_hand.train()
                 with torch.no_grad():
                     features = by_hand[0].eval()(x)

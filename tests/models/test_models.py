@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 from naming import names
+from tensors import samples_of, tensors
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fda_flower.clients import LocalTraining, TargetClient
-from fda_flower.datasets import Domain, Samples
+from fda_flower.datasets import Domain
 from fda_flower.errors import ConfigError
 from fda_flower.models import FORMS, MODELS, Train, build_model, check_name, reads_text
 from fda_flower.models.exchange import frozen_digest
@@ -92,7 +93,7 @@ def test_weights_are_the_seeds_and_the_global_random_state_stays(name):
 
 @every_model
 def test_a_client_trains_a_model_and_sends_all_of_its_state(name):
-    samples = Samples(images(3, shape_for(name)), torch.tensor([0, 1, 2]))
+    samples = samples_of(images(3, shape_for(name)), torch.tensor([0, 1, 2]))
     model, other = (build_model(name, shape_for(name), 3, seed) for seed in (0, 1))
     before = {key: value.clone() for key, value in model.state_dict().items()}
     client = TargetClient(Domain("a", samples, samples), model, LocalTraining(0.01, 2, optimizer="sgd"))
@@ -107,7 +108,8 @@ def test_a_client_trains_a_model_and_sends_all_of_its_state(name):
             key
         )  # BatchNorm undoes some
     with torch.no_grad():
-        assert torch.equal(other.eval()(samples.x), model.eval()(samples.x))
+        x, _ = tensors(samples)
+        assert torch.equal(other.eval()(x), model.eval()(x))
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, (5, 40, 40), (1, 3, 9)])

@@ -40,7 +40,7 @@ def stacked(settings):
     for name in config.data.source_names:
         fitted = sites[name].preparation
         parts.append(
-            sites[name].train.x.double().numpy() * np.array(fitted.deviation) + np.array(fitted.mean)
+            sites[name].train.x.astype(np.float64) * np.array(fitted.deviation) + np.array(fitted.mean)
         )
     return np.concatenate(parts)
 

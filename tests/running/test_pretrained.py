@@ -42,7 +42,7 @@ def probabilities(folder, settings):
     model = load(folder, trust=True)
     config = RunConfig(**settings)
     test = load_domain(config.data, config.data.target_name).domains[config.data.target_name].test
-    return model, model.predict_proba(test.x.numpy()), test.y.numpy()
+    return model, model.predict_proba(test.x), test.y
 
 
 OWN_PARTS = ("fedrep", "fedper", "fedbn", "apfl", "ditto", "feddaf", "kd3a", "mixture")
@@ -148,7 +148,7 @@ def test_one_onnx_file_goes_from_pixels_to_probabilities(tmp_path):
     session = runtime.InferenceSession(tmp_path / "model.onnx")
     config = RunConfig(**SETTINGS, method="mixture")
     x = load_domain(config.data, config.data.target_name).domains[config.data.target_name].test.x
-    (found,) = session.run(None, {"samples": x.numpy().astype(np.float32)})
+    (found,) = session.run(None, {"samples": x.astype(np.float32)})
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 

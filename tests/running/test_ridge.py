@@ -24,7 +24,7 @@ FIRST = {"unlabelled": False}
 
 
 def inputs(samples):
-    return samples.x.flatten(1).numpy(), samples.y.numpy()
+    return samples.x.reshape(len(samples), -1), samples.y
 
 
 def in_one_place(settings, power=1.0):
@@ -79,8 +79,8 @@ def test_a_run_has_the_logistic_heads_of_the_same_data_in_one_place(tmp_path):
     assert record["ridge"]["weights"] == pytest.approx(fit.weights, abs=1e-3)
     assert (record["held"], "unlabelled" in record["ridge"]) == (None, False)
     test, model = all_data(result.config).domains["target"].test, load(tmp_path / "run")
-    sets = model.predict_set(test.x.numpy(), coverage=0.9)
-    assert sets[np.arange(len(test)), test.y.numpy()].mean() > 0.8
+    sets = model.predict_set(test.x, coverage=0.9)
+    assert sets[np.arange(len(test)), test.y].mean() > 0.8
 
 
 def test_random_filters_and_samples_without_labels_are_recorded_and_help(tmp_path):
@@ -94,9 +94,9 @@ def test_random_filters_and_samples_without_labels_are_recorded_and_help(tmp_pat
     assert not {"kinds", "unlabelled", "unlabelled-share"} & first.history[0]["ridge"].keys()
     assert second.accuracies[0] > first.accuracies[0]
     test, model = load_federation(second.config.data).domains["target"].test, load(tmp_path / "run")
-    right = model.predict(test.x.numpy()) == test.y.numpy()
+    right = model.predict(test.x) == test.y
     assert 100 * right.mean() == pytest.approx(second.accuracies[0])
-    certain = model.predict_proba(test.x.numpy()).max(axis=1).mean()
+    certain = model.predict_proba(test.x).max(axis=1).mean()
     assert certain == pytest.approx(right.mean(), abs=0.1), "they are calibrated"
 
 
