@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """Networks of methods in which nobody trains: torch's features and names, the same bits in any company."""
-=======
-"""Networks of methods in which nobody trains: torch's features and names, and one set of bits."""
->>>>>>> c318e416 (A shorter line)
 
 from typing import Any
 
