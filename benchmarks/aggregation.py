@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torchvision
 from common import quick_asked, seconds_of, show, show_machine, verdict
 from numpy.typing import NDArray
 
@@ -83,6 +82,8 @@ def product_float64(t: NDArray[Any], s: NDArray[Any]) -> Any:
 
 def resnet(name: str) -> Model:
     """The arrays of one of torchvision's networks, buffers included."""
+    import torchvision
+
     state = getattr(torchvision.models, name)().state_dict()
     return {key: tensor.numpy() for key, tensor in state.items()}
 

@@ -18,6 +18,7 @@ from pathlib import Path
 MIB = 2**20
 CHECKOUT = Path(__file__).resolve().parents[1]
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+RUN = "from fda_flower.cli import main; main()"
 LAUNCHER = """
 import json, resource, subprocess, sys
 process = subprocess.run(sys.argv[1:], stdin=subprocess.DEVNULL, capture_output=True, text=True)
@@ -93,7 +94,7 @@ class Process:
 
 def fda(*words: str, folder: Path | None = None) -> Process:
     """Return the process of a command of `fda`."""
-    return Process(("-c", "from fda_flower.cli import main; main()", *words), folder)
+    return Process(("-c", RUN, *words), folder)
 
 
 def base_checkout() -> Path | None:
@@ -104,10 +105,10 @@ def base_checkout() -> Path | None:
     return Path(name).resolve() if name else None
 
 
-def costs_of(processes: Mapping[str, Process], repeats: int) -> dict[str, Cost]:
-    """Return the least seconds and the most memory of each process, which run in turns after one warm-up.
+def runs_of(processes: Mapping[str, Process], repeats: int) -> dict[str, list[Cost]]:
+    """Run each process a number of times, in turns after one warm-up, which also writes bytecode.
 
-    Each turn has another order. The first run of each also writes bytecode.
+    Each turn has another order.
     """
     for process in processes.values():
         process.cost()
@@ -116,20 +117,26 @@ def costs_of(processes: Mapping[str, Process], repeats: int) -> dict[str, Cost]:
     for _ in range(repeats):
         for name in generator.sample(list(processes), len(processes)):
             costs[name].append(processes[name].cost())
-    return {name: _summary(each) for name, each in costs.items()}
+    return costs
 
 
-def _summary(costs: Sequence[Cost]) -> Cost:
-    least = min(costs, key=lambda cost: cost.seconds)
-    return replace(least, megabytes=max(cost.megabytes for cost in costs))
+def costs_of(processes: Mapping[str, Process], repeats: int) -> dict[str, Cost]:
+    """Return the least seconds and the most memory of each process; see `runs_of`."""
+    return {
+        name: Cost(min(cost.seconds for cost in costs), max(cost.megabytes for cost in costs))
+        for name, costs in runs_of(processes, repeats).items()
+    }
 
 
-def costs_with_base(processes: Mapping[str, Process], repeats: int) -> dict[str, tuple[Cost | None, Cost]]:
-    """Return for each process its cost with the package of `base_checkout` and with this one's, in turns."""
+def printed_with_base(
+    processes: Mapping[str, Process], repeats: int
+) -> dict[str, tuple[float | None, float]]:
+    """Return the least number that each process prints, with the package of `base_checkout` and this one."""
     base = base_checkout()
     twins = {} if base is None else {f"{name}\0": replace(p, checkout=base) for name, p in processes.items()}
-    costs = costs_of({**processes, **twins}, repeats)
-    return {name: (costs.get(f"{name}\0"), costs[name]) for name in processes}
+    runs = runs_of({**processes, **twins}, repeats)
+    least = {name: min(float(cost.output) for cost in costs) for name, costs in runs.items()}
+    return {name: (least.get(f"{name}\0"), least[name]) for name in processes}
 
 
 def cell(value: float | None, form: str = ".2f") -> str:

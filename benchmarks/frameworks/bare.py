@@ -1,6 +1,7 @@
 """FedAvg as one writes it without a framework: what the others are compared with."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +30,7 @@ def accuracy(model: nn.Module, data: Labelled) -> float:
     """Return the share of samples that a model gets right."""
     x, y = data
     model.eval()
-    right = torch.zeros((), dtype=torch.int64)
+    right = torch.zeros((), dtype=torch.int64, device=y.device)
     for images, labels in zip(x.split(TEST_BATCH_SIZE), y.split(TEST_BATCH_SIZE), strict=True):
         right += (model(images).argmax(dim=1) == labels).sum()
     return right.item() / len(y)
@@ -64,8 +65,10 @@ class BareLoop:
 
     @classmethod
     def of(cls, task: Task) -> "BareLoop":
-        """Load a task's data."""
-        return cls(task.model(), task.client_data(), task.test_data())
+        """Load a task's data onto its device."""
+        device = torch.device(task.device)
+        test, *clients = [(x.to(device), y.to(device)) for x, y in (task.test_data(), *task.client_data())]
+        return cls(task.model().to(device), clients, test, partial(torch.randperm, device=device))
 
     @torch.no_grad()
     def _load(self, weights: Sequence[Tensor]) -> None:

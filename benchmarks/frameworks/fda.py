@@ -33,7 +33,7 @@ def config_of(task: Task) -> RunConfig:
         epochs=EPOCHS,
         rounds=task.all_rounds,
         evaluate_every=1,
-        device="cpu",
+        device=task.device,
     )
 
 

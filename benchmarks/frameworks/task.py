@@ -38,6 +38,8 @@ class Task:
         The folder with ``FashionMNIST/raw/``.
     warm_up, rounds : int
         Rounds that are not timed, and those that are.
+    device : str
+        Of the network and the samples; all frameworks but `bare` and `fda` are for the CPU.
     """
 
     network: str
@@ -46,6 +48,7 @@ class Task:
     data_dir: str
     warm_up: int
     rounds: int
+    device: str = "cpu"
 
     @property
     def all_rounds(self) -> int:
