@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fda_flower.datasets import Samples, load_federation
+from fda_flower.datasets import load_federation
 from fda_flower.running.run import run_config
 from fda_flower.runs.network import make_model
 
@@ -26,25 +26,30 @@ def load(monkeypatch):
         del sys.modules[name]
 
 
+def tensors(samples):
+    return torch.from_numpy(samples.x), torch.from_numpy(samples.y)
+
+
 def test_a_run_and_the_bare_loop_reach_the_same_model(load, monkeypatch):
     """On data that need no files."""
     samples, rounds = 40, 3
     task = load("frameworks.task").Task("mlp", 3, samples, "unused", 1, rounds - 1)
     config = replace(load("frameworks.fda").config_of(task), dataset="digits", data_dir=None)
     federation = load_federation(config.data)
-    orders, draw = [], Samples.order
+    orders, draw = [], torch.randperm
 
-    def order(own, generator):
-        orders.append(draw(own, generator))
+    def order(count, generator):
+        orders.append(draw(count, generator=generator))
         return orders[-1]
 
-    monkeypatch.setattr(Samples, "order", order)
-    result = run_config(config)
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "randperm", order)
+        result = run_config(config)
     taken = iter(orders)
     loop = load("frameworks.bare").BareLoop(
         make_model(config, federation.shape, federation.classes),
-        [(domain.train.x, domain.train.y) for domain in federation.domains.values()],
-        (federation.domains[federation.target].test.x, federation.domains[federation.target].test.y),
+        [tensors(domain.train) for domain in federation.domains.values()],
+        tensors(federation.domains[federation.target].test),
         order=lambda _: next(taken),
     )
     accuracies = [100 * loop.round() for _ in range(rounds)]
