@@ -118,10 +118,7 @@ def make_client_app(
 
     def about(asked: Asked) -> Asked:
         run, name = at_node(run_of(asked.context), asked.site)
-        role = "target" if name == run.data.target_name and run.strategy.has_target else "source"
-        secure = bool(dict(run.method_options).get("secure"))
-        messages = () if run.entry.centralised else run.strategy.asked_of(role)
-        return replace(asked, method=run.method, role=role, secure=secure, messages=messages)
+        return Asked(asked.message, asked.context, asked.site, run.method, *_asked_of(run, name))
 
     import_added()
     return serve(client_fn, mods, [DifferentialPrivacy(site_of)], SiteGate(about, run_names()))
@@ -298,13 +295,22 @@ def make_client(
     if (name == site.target or config.every_site) and model_folder:
         publish = publisher(config, site, name, model_folder, network)
     client = make(network, state=state, own_folder=folder, publish=publish)
-    if backbone_of(config, site.shape, site.classes) is not None:
+    if config.trained.what != "all" and backbone_of(config, site.shape, site.classes) is not None:
         client.about = {
             **(client.about or {}),
             FROZEN: digest_of_frozen(config, site.shape, site.classes, network),
             **({} if (features_by := runtime(config)) == TORCH else {RUNTIME: features_by}),
         }
     return client
+
+
+@lru_cache(maxsize=64)
+def _asked_of(config: RunConfig, name: str) -> tuple[str, bool, frozenset[str]]:
+    """Return a node's role in a run, whether its sums are masked, and the messages that it is sent."""
+    role = "target" if name == config.data.target_name and config.strategy.has_target else "source"
+    secure = bool(dict(config.method_options).get("secure"))
+    messages = frozenset[str]() if config.entry.centralised else config.strategy.asked_of(role)
+    return role, secure, messages
 
 
 _Site = tuple["FederatedDataset", "Callable[..., DomainClient]"]

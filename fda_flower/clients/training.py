@@ -71,13 +71,13 @@ def train(
     tuple[int, float]
         Number of steps, and the mean objective over the training samples.
     """
-    every_parameter = [p for p in model.parameters() if p.requires_grad]
     parameters = to_train(model, part)
+    every_parameter = parameters if part == "all" else [p for p in model.parameters() if p.requires_grad]
     plain = objective is None and _is_cross_entropy(samples, training)
     objective = plain_objective(samples, training) if objective is None else objective
     objective = penalised(objective, model, training)
     by_autograd = partial(_by_autograd, model, every_parameter, parameters, training, objective)
-    losses, sizes, device = list[Tensor](), list[int](), device_of(model)
+    losses, sizes, device = list[Tensor](), list[int](), parameters[0].device
     trained = set(parameters)
     with _without_gradients([p for p in every_parameter if p not in trained]):
         step = fastest(model, parameters, training, by_autograd) if plain else by_autograd()
@@ -289,8 +289,10 @@ def repeatable(seed: int, threads: int, device: torch.device = CPU) -> Iterator[
     with forked(device), deterministic(seed, device):
         # torch.manual_seed looks for a GPU in each call, which takes a millisecond.
         torch.default_generator.manual_seed(seed)
-        torch.set_num_threads(threads)
+        if threads != before:
+            torch.set_num_threads(threads)
         try:
             yield
         finally:
-            torch.set_num_threads(before)
+            if threads != before:
+                torch.set_num_threads(before)

@@ -89,11 +89,20 @@ def widest_float(device: "torch.device") -> "torch.dtype":
     return torch.float32 if device.type in WITHOUT_FLOAT64 else torch.float64
 
 
-def forked(device: "torch.device") -> AbstractContextManager[None]:
-    """Return a block that restores torch's global random states, on the CPU and on `device`."""
+@contextmanager
+def forked(device: "torch.device") -> Iterator[None]:
+    """Restore torch's global random states after the block, on the CPU and on `device`."""
     import torch
 
-    return torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type)
+    if device.type != "cpu":
+        with torch.random.fork_rng([device], device_type=device.type):
+            yield
+        return
+    state = torch.get_rng_state()  # fork_rng looks for an accelerator each time
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
 
 
 @contextmanager

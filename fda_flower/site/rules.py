@@ -4,7 +4,7 @@ A reply is judged by its forms and values, not by its own claims.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
@@ -137,6 +137,8 @@ class Rules:
 
     def refuses_message(self, asked: Asked) -> str | None:
         """Return why the site refuses a message, before any data are read; None if it accepts."""
+        if self._is_open and not asked.secure:
+            return self._another_question(asked)
         if self.apps and not asked.site.gated:
             return "only fda-supernode can approve apps: start the node with it (the site's apps)"
         if reason := self._another_method(asked):
@@ -250,6 +252,8 @@ class Rules:
 
         Raises a `WithheldError` if the rule ``allow-records`` does not know something in it.
         """
+        if self._is_open and not asked.secure:
+            return self._a_small_cell(asked, reply)
         unnamed = self.allow_records and self.allow_records.refuses(asked.message.content, reply)
         if unnamed:
             remedy = "name it, or give its pattern a size"
@@ -260,23 +264,28 @@ class Rules:
             return f"{reason} (the site's min-samples)"
         if protocol.SUMS in reply and (reason := self._rare_class(asked, reply.array_records[protocol.SUMS])):
             return f"{reason} (the site's min-per-class)"
-        if self._small_cell(asked, reply):
-            return f"a count is no multiple of {self.min_cell} (the site's min-cell)"
+        if reason := self._a_small_cell(asked, reply):
+            return reason
         if not (held := self.held(asked)):
             return None
         kind, answers = asked.message.metadata.message_type, _answers_in(reply)
         kinds: set[Kind] = {release_of(kind, *each) for each in answers}
         return self._in_the_open(held & (kinds | ({Release.SUMS} if protocol.SUMS in reply else set())))
 
-    def _small_cell(self, asked: Asked, reply: RecordDict) -> bool:
-        """Return whether an array of counts in a reply has one that the site does not let out."""
+    @cached_property
+    def _is_open(self) -> bool:
+        """Whether, with open sums, only another question or a small count could be against the rules."""
+        return replace(self, privacy=None, min_cell=MIN_CELL) == Rules()
+
+    def _a_small_cell(self, asked: Asked, reply: RecordDict) -> str | None:
+        """Return why a reply may not leave if an array of counts in it has a small one."""
         kind = asked.message.metadata.message_type
         for name, record in reply.items():
             if isinstance(record, ArrayRecord) and release_of(kind, name) == Release.COUNTS:
                 for counts in map(values_in, record.values()):
                     if counts is None or (counts % self.min_cell != 0).any():
-                        return True
-        return False
+                        return f"a count is no multiple of {self.min_cell} (the site's min-cell)"
+        return None
 
     def withhold(self, asked: Asked, reply: RecordDict) -> list[str]:
         """Remove from a reply the fields of an answer that may stay away and that the site holds.

@@ -147,9 +147,9 @@ def read_update(
         update = ClientUpdate.between(
             model, after, examples, int(steps), rate, buffers, overwrite=True, batch_size=int(batch_size)
         )
-    for name, layer in update.parameters.items():
+    for name, layer in (update.parameters | update.buffers).items():
         if not is_finite(layer):
-            raise BadReplyError(f"array '{name}' is so far from the model's that the difference overflows")
+            raise _not_finite(name, read_arrays(content, protocol.ARRAYS)[name])
     factor = 1.0 if max_norm is None or update.norm <= max_norm else max_norm / update.norm
     _check_required(content, info, request, update)
     answer = read_answer(content, request.answer, model, update.parameters)
@@ -353,5 +353,10 @@ def _check_model(arrays: Layers, model: Layers) -> None:
             raise BadReplyError(f"array '{name}' has shape {list(array.shape)}, expected {list(like.shape)}")
         if array.dtype != like.dtype:
             raise BadReplyError(f"array '{name}' has type {array.dtype}, expected {like.dtype}")
-        if not is_finite(array):
-            raise BadReplyError(f"array '{name}' holds NaN or infinity")
+
+
+def _not_finite(name: str, array: NDArray[Any]) -> BadReplyError:
+    """Return why an array cannot be used whose difference from the model's is not finite."""
+    if is_finite(array):
+        return BadReplyError(f"array '{name}' is so far from the model's that the difference overflows")
+    return BadReplyError(f"array '{name}' holds NaN or infinity")

@@ -15,6 +15,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, dataclass_transform
 
@@ -215,6 +216,10 @@ class _Kind:
         }
 
 
+_kind_of = cache(_Kind.of)
+"""A setting's kind, by its type."""
+
+
 def _kinds(cls: type[Fields]) -> dict[str, _Kind]:
     """Return how the fields of a class travel, by name."""
     if cls not in _KINDS:
@@ -245,7 +250,7 @@ def _note(hint: Any, kind: type[Note]) -> Note | None:
 def check_settings(settings: Mapping[str, Any], types: Mapping[str, Any], called: str = "setting") -> None:
     """Raise a `ConfigError` if a setting is not of its type among `types`; others are not this package's."""
     for name in sorted(types.keys() & settings.keys()):
-        _Kind.of(types[name]).read(f"{called} '{name}'", settings[name])
+        _kind_of(types[name]).read(f"{called} '{name}'", settings[name])
 
 
 def _number(what: str, value: Any, hint: Any, bounds: tuple[Bounds, ...]) -> Any:
