@@ -6,7 +6,7 @@ NumPy is imported only to compute a metric.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.metrics.ranking import area_under_roc, average_precision
+from fda_flower.metrics.ranking import ranked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -165,10 +165,10 @@ def measure_classes(outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, flo
     probabilities = probabilities_of(outputs)
     if probabilities is None:
         return metrics
-    pairs = [(probabilities[label], y == label) for label in present]
+    areas, precisions = zip(*(ranked(probabilities[label], y == label) for label in present), strict=True)
     if len(present) > 1:
-        metrics["auroc"] = float(np.mean([area_under_roc(*pair) for pair in pairs]))
-    metrics["auprc"] = float(np.mean([average_precision(*pair) for pair in pairs]))
+        metrics["auroc"] = float(np.mean(areas))
+    metrics["auprc"] = float(np.mean(precisions))
     metrics["brier"] = float(brier_losses(probabilities, y).mean())
     metrics["ece"] = calibration_error(probabilities.max(axis=0), right)
     return metrics

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.metrics.classes import calibration_error
-from fda_flower.metrics.ranking import area_under_roc, average_precision
+from fda_flower.metrics.ranking import ranked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,8 +40,7 @@ def figures_of_labels(outputs: "NDArray[Any]", y: "NDArray[Any]") -> "NDArray[np
     for label in np.flatnonzero(held.any(axis=0) & ~held.all(axis=0) & np.isfinite(outputs).all(axis=0)):
         share, has = p[:, label], held[:, label]
         figures[label, 1:] = (
-            area_under_roc(share, has),
-            average_precision(share, has),
+            *ranked(share, has),
             np.mean(np.square(share - has)),
             calibration_error(share, has),
         )

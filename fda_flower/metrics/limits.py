@@ -8,7 +8,7 @@ errors decide.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.metrics.classes import brier_losses, probabilities_of
@@ -21,7 +21,7 @@ from fda_flower.metrics.intervals import (
     whole_units,
 )
 from fda_flower.metrics.labels import probabilities_of_labels
-from fda_flower.metrics.ranking import area_under_roc, auroc_interval, average_precision, precision_interval
+from fda_flower.metrics.ranking import auroc_interval, precision_interval, ranked
 from fda_flower.metrics.survival import intervals_of_survival
 from fda_flower.names.tasks import Task
 
@@ -89,10 +89,7 @@ def class_intervals(
     }
     probabilities = probabilities_of(outputs)
     if probabilities is not None:
-        pairs = [(probabilities[label], side) for label, side in sides.items()]
-        if len(sides) > 1:
-            ends["auroc"] = _mean(_auroc(*pair, units) for pair in pairs)
-        ends["auprc"] = _mean(_precision(*pair, units) for pair in pairs)
+        ends |= _of_rankings([(probabilities[label], side) for label, side in sides.items()], units)
         ends["brier"] = bounded(brier_losses(probabilities, y), units)
     return {name: each for name, each in ends.items() if each is not None}
 
@@ -106,13 +103,17 @@ def _mean(classes: "Any") -> Ends | None:
     return low, high
 
 
-def _auroc(scores: "NDArray[Any]", positive: "NDArray[Any]", units: "NDArray[Any] | None") -> Ends:
-    sizes = whole_units(positive, units), whole_units(~positive, units)
-    return auroc_interval(area_under_roc(scores, positive), *sizes)
-
-
-def _precision(scores: "NDArray[Any]", positive: "NDArray[Any]", units: "NDArray[Any] | None") -> Ends | None:
-    return precision_interval(average_precision(scores, positive), whole_units(positive, units))
+def _of_rankings(
+    pairs: "Sequence[tuple[NDArray[Any], NDArray[np.bool_]]]", units: "NDArray[Any] | None"
+) -> dict[str, Ends | None]:
+    """Return the intervals of AUROC, if there are samples outside the classes, and average precision."""
+    areas, precisions = zip(*(ranked(*pair) for pair in pairs), strict=True)
+    sizes = [whole_units(side, units) for _, side in pairs]
+    ends = dict[str, Ends | None]()
+    if not any(map(math.isnan, areas)):
+        outside = (whole_units(~side, units) for _, side in pairs)
+        ends["auroc"] = _mean(map(auroc_interval, areas, sizes, outside))
+    return {**ends, "auprc": _mean(map(precision_interval, precisions, sizes))}
 
 
 def recall_interval(right: "NDArray[np.bool_]", sides: "Any", units: "NDArray[Any] | None" = None) -> Ends:
@@ -262,8 +263,7 @@ def label_intervals(
     known = np.flatnonzero(held.any(axis=0) & ~held.all(axis=0))
     if len(known):
         pairs = [(p[:, label], held[:, label]) for label in known]
-        ends["auroc"] = _mean(_auroc(*pair, units) for pair in pairs)
-        ends["auprc"] = _mean(_precision(*pair, units) for pair in pairs)
+        ends |= _of_rankings(pairs, units)
         ends["brier"] = bounded(np.square(p - held)[:, known].mean(axis=1), units)
     return {name: each for name, each in ends.items() if each is not None}
 

@@ -16,19 +16,28 @@ ENOUGH_TO_PAIR = 30
 """The cases of each class from which on DeLong's interval of a difference holds."""
 
 
+def ranked(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> tuple[float, float]:
+    """Return `area_under_roc`, NaN if all samples are positive, and `average_precision`, from one sort."""
+    import numpy as np
+
+    own, ordered = np.sort(scores[positive]), np.sort(scores)
+    below, count = np.searchsorted(ordered, own), len(own)
+    # Twice the mean of the ranks that equal scores share.
+    ranks = below + np.searchsorted(ordered, own, "right") + 1
+    pairs = count * (len(scores) - count)
+    area = float((ranks.sum() / 2 - count * (count + 1) / 2) / pairs) if pairs else math.nan
+    # Of each positive sample: the numbers with at least its score.
+    hits = count - np.searchsorted(own, own)
+    return area, float((hits / (len(ordered) - below)).mean())
+
+
 def area_under_roc(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> float:
     """Return a label's ``(Σ_positive r − p(p+1)/2) / (p (n − p))`` (Hanley and McNeil, Radiology 143, 1982).
 
     It ranks only the positive samples, in a fraction of scikit-learn's time. Both arrays have shape ``(n,)``,
     with samples of both kinds.
     """
-    import numpy as np
-
-    own, ordered = np.sort(scores[positive]), np.sort(scores)
-    # Twice the mean of the ranks that equal scores share.
-    ranks = np.searchsorted(ordered, own) + np.searchsorted(ordered, own, "right") + 1
-    count = len(own)
-    return float((ranks.sum() / 2 - count * (count + 1) / 2) / (count * (len(scores) - count)))
+    return ranked(scores, positive)[0]
 
 
 def average_precision(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> float:
@@ -44,12 +53,7 @@ def average_precision(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_
     >>> average_precision(np.array([0.9, 0.5, 0.5, 0.1]), np.array([True, True, False, False]))
     0.8333333333333333
     """
-    import numpy as np
-
-    own, ordered = np.sort(scores[positive]), np.sort(scores)
-    # Of each positive sample: the numbers with at least its score.
-    hits = len(own) - np.searchsorted(own, own)
-    return float((hits / (len(ordered) - np.searchsorted(ordered, own))).mean())
+    return ranked(scores, positive)[1]
 
 
 def auroc_interval(area: float, positive: float, negative: float) -> tuple[float, float]:
