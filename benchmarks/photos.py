@@ -12,6 +12,7 @@ check of a JPEG 0.25.
 import math
 import random
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,14 +26,14 @@ GRAIN = 6
 """Standard deviation of the grain, in levels."""
 RUN = ("run", "--dataset", "images", "--method", "ridge", "--data-dir", "PHOTOS/FOLDER", "--output", "FOLDER")
 CHECK = ("data", "check", "PHOTOS/FOLDER")
-ROWS = (
-    ("JPEG, file to features, PyTorch", "jpg", RUN, "onnxruntime", 0.67),
-    ("JPEG, file to features, ONNX Runtime", "jpg", RUN, "", 0.40),
-    ("PNG, file to features, PyTorch", "png", RUN, "onnxruntime", math.inf),
-    ("PNG, file to features, ONNX Runtime", "png", RUN, "", 0.30),
-    ("JPEG, data check", "jpg", CHECK, "", 0.25),
+MISSING = {"PyTorch": "onnxruntime", "ONNX Runtime": ""}
+"""By what computes the network, the package that is not there then."""
+GOALS = (
+    ("JPEG, file to features", "jpg", RUN, {"PyTorch": 0.67, "ONNX Runtime": 0.40}),
+    ("PNG, file to features", "png", RUN, {"PyTorch": math.inf, "ONNX Runtime": 0.30}),
+    ("JPEG, data check", "jpg", CHECK, {"": 0.25}),
 )
-"""Title, photos, command, missing package, goal."""
+"""What is done with photos, their kind, the command, and the goals by what computes the network."""
 PROBE = """
 import sys, time
 missing, photos, *words = sys.argv[1:]
@@ -59,7 +60,7 @@ print(seconds("many") - few)
 def main() -> None:
     quick = quick_asked(__doc__)
     show_machine()
-    few, many, size = (3, 5, (200, 150)) if quick else (3, 28, (2000, 1500))
+    few, many, size = (3, 5, (200, 150)) if quick else (3, 16, (2000, 1500))
     with tempfile.TemporaryDirectory() as place:
         for kind, pixels in (("jpg", size), ("png", (96, 96))):
             for seed, (name, number) in enumerate((("first", few), ("few", few), ("many", many))):
@@ -87,22 +88,32 @@ def write_photos(folder: Path, number: int, kind: str, size: tuple[int, int], se
 def show_milliseconds(photos: Path, number: int, turns: int) -> None:
     """Print the one table; `number` is how many photos the cost is of."""
     rows = []
-    for title, kind, words, missing, goal in ROWS:
-        if not missing and words == RUN and not find_spec("onnxruntime"):
-            continue
-        own = Process(("-c", PROBE, missing, str(photos / kind), *words), environment={"FDA_CACHE_DIR": "."})
-        base = base_checkout()
-        sides = [own] if base is None else [own, replace(own, checkout=base)]
-        least = dict.fromkeys(range(len(sides)), math.inf)
-        for _ in range(turns):
-            for side in random.sample(range(len(sides)), len(sides)):
-                seconds = float(sides[side].cost().output.splitlines()[-1])
-                least[side] = min(least[side], 1000 * seconds / number)
-        ratio = None if base is None else least[0] / least[1]
-        of_base = cell(least.get(1), ".1f")
-        judged = cell(ratio) if ratio is None or math.isinf(goal) else verdict(ratio, goal)
-        rows.append([title, of_base, f"{least[0]:.1f}", judged])
+    for title, kind, words, goals in GOALS:
+        goals = {engine: goal for engine, goal in goals.items() if not engine or find_spec("onnxruntime")}
+        sides = {engine: probe(MISSING.get(engine, ""), photos / kind, words) for engine in goals}
+        if (base := base_checkout()) is not None:
+            sides["base"] = replace(next(iter(sides.values())), checkout=base)
+        least = least_seconds(sides, turns)
+        for engine, goal in goals.items():
+            ratio = least[engine] / least["base"] if base else None
+            judged = cell(ratio) if ratio is None or math.isinf(goal) else verdict(ratio, goal)
+            costs = [1000 * least[side] / number if side in least else None for side in ("base", engine)]
+            rows.append([f"{title} {engine}".rstrip(), *(cell(cost, ".1f") for cost in costs), judged])
     show("CPU milliseconds a photo", ["photo", "base", "now", "ratio"], rows)
+
+
+def probe(missing: str, photos: Path, words: Sequence[str]) -> Process:
+    """Return the process that measures a command."""
+    return Process(("-c", PROBE, missing, str(photos), *words), environment={"FDA_CACHE_DIR": "."})
+
+
+def least_seconds(sides: Mapping[str, Process], turns: int) -> dict[str, float]:
+    """Run processes in turns, each in another order; return the least seconds that each has printed."""
+    least = dict.fromkeys(sides, math.inf)
+    for _ in range(turns):
+        for name in random.sample(list(sides), len(sides)):
+            least[name] = min(least[name], float(sides[name].cost().output.splitlines()[-1]))
+    return least
 
 
 if __name__ == "__main__":

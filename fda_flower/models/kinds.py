@@ -108,9 +108,11 @@ def adaptable(backbone: nn.Module) -> list[TwoStatistics]:
     return [module for module in backbone.modules() if isinstance(module, TwoStatistics)]
 
 
-def set_statistics(backbone: nn.Module, values: NDArray[np.float32]) -> None:
-    """Put a site's statistics into a backbone, as `adaptable` networks have them one after the other."""
+def with_statistics(backbone: nn.Module, values: NDArray[np.float32]) -> nn.Module:
+    """Return a copy of a backbone with a site's statistics, one `adaptable` network's after the other."""
+    backbone = copy.deepcopy(backbone)
     networks = adaptable(backbone)
     sizes = [len(network.statistics) for network in networks]
     for network, own in zip(networks, torch.split(torch.tensor(values), sizes), strict=True):
         network.statistics = own
+    return backbone

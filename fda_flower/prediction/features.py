@@ -29,7 +29,7 @@ from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import RunError
 from fda_flower.files import PRIVATE, as_safetensors, checksum, make_private, write_atomically
 from fda_flower.models import ONNX_RUNTIME, runs_onnx
-from fda_flower.models.kinds import TwoStatistics, adaptable, set_statistics
+from fda_flower.models.kinds import TwoStatistics, adaptable, with_statistics
 from fda_flower.models.onnx_runtime import in_onnx_runtime
 from fda_flower.models.split import SideBySide
 from fda_flower.prediction.batches import batches, inputs_at
@@ -247,12 +247,25 @@ def keys_of(x: NDArray[Any] | ImageFiles, begin: int = 0) -> list[bytes]:
 def _keys_of_files(x: ImageFiles) -> Iterator[bytes]:
     """Yield the digest of each image: of its file and look and, of a medical one, of what decodes it."""
     for path, places in groupby(range(len(x)), x.paths.__getitem__):
-        format_of, content = kind_of(path), _content(path)
-        for place in places:
-            kind = f"file{tuple(x.shape[1:])} of {x.look.depth} bits"
-            if format_of is not None:
-                kind += f", {x.look_at(place)} by {format_of.decoders()}"
-            yield hashlib.blake2b(kind.encode() + content, digest_size=KEY).digest()
+        format_of, kind = kind_of(path), f"file{x.shape[1:]} of {x.look.depth} bits"
+        more = ("" if format_of is None else f", {x.look_at(i)} by {format_of.decoders()}" for i in places)
+        yield from _digests(path, _state(path), tuple(kind + each for each in more))
+
+
+@lru_cache(maxsize=2**16)
+def _digests(path: Path, state: tuple[int, ...], kinds: tuple[str, ...]) -> list[bytes]:
+    """Return digests of a file and how it is decoded; only one in another state is read again."""
+    content = _content(path)
+    return [hashlib.blake2b(kind.encode() + content, digest_size=KEY).digest() for kind in kinds]
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """Return what changes with a file's content."""
+    try:
+        state = path.stat()
+    except OSError:
+        return ()
+    return state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 def _content(path: Path) -> bytes:
@@ -286,17 +299,22 @@ def federation_features(
         for name, own in parts.items()
     }
     sites = {name: _site(domains[name], own) if adaptable(backbone) else b"" for name, own in keys.items()}
-    needed = {key for name, own in keys.items() for part in own.values() for key in _at(sites[name], part)}
-    if new := len(needed - store.known.keys()):
-        tell("%d samples pass the frozen part of the network, once", new)
+    new = {
+        name: {key for part in own.values() for key in _at(sites[name], part)} - store.known.keys()
+        for name, own in keys.items()
+    }
+    if number := len(set().union(*new.values())):
+        tell("%d samples pass the frozen part of the network, once", number)
     for name, domain in domains.items():
         own, test = backbone, domain.test
         made: dict[str, Any] = {"test": replace(test, x=np.zeros((len(test), 0), np.float32), noise=0.0)}
         begun: Begun = {}
         if site := sites[name]:
-            assert isinstance(backbone, SideBySide)
-            own = copy.deepcopy(backbone)
-            made["statistics"], begun = _adapt(own, site, domain, keys[name], store, device)
+            made["statistics"] = store.known.get(site)
+            if made["statistics"] is None:
+                own, made["statistics"], begun = _adapted(backbone, site, domain, keys[name], store, device)
+            elif new[name]:
+                own = with_statistics(backbone, made["statistics"])
         for part, samples in parts[name].items():
             made[part] = features(own, samples, store, device, keys[name][part], site, begun)
         domains[name] = replace(domain, **made)
@@ -314,21 +332,20 @@ def _chosen(keys: Mapping[str, Sequence[bytes]]) -> list[bytes]:
     return sorted({key for part in OF_STATISTICS for key in keys.get(part, ())})[:MOST_OF_STATISTICS]
 
 
-def _adapt(
-    backbone: SideBySide,
+def _adapted(
+    backbone: nn.Module,
     site: bytes,
     domain: Domain,
     keys: Mapping[str, Sequence[bytes]],
     store: FeatureStore,
     device: torch.device,
-) -> tuple[NDArray[np.float32], Begun]:
-    """Give a backbone the statistics of a domain's training samples; labels do not count.
+) -> tuple[SideBySide, NDArray[np.float32], Begun]:
+    """Return a copy of a backbone with the statistics of a domain's training samples; labels do not count.
 
-    Return them, and the samples that have passed the trunks for them: up to `MOST_OF_STATISTICS`.
+    With it come these, and the samples that have passed the trunks for them: up to `MOST_OF_STATISTICS`.
     """
-    if site in store.known:
-        set_statistics(backbone, store.known[site])
-        return store.known[site], {}
+    assert isinstance(backbone, SideBySide)
+    backbone = copy.deepcopy(backbone)
     inputs = dict[bytes, tuple[bytes, Samples, int]]()
     for part, samples in domain.parts.items():
         if part in OF_STATISTICS:
@@ -343,4 +360,4 @@ def _adapt(
                 body.network.adapt(outputs)
     statistics = torch.cat([network.statistics for network in adaptable(backbone)]).numpy()
     store.add([site], statistics[None])
-    return statistics, {name: each for (name, *_), each in zip(chosen, inner, strict=True)}
+    return backbone, statistics, {name: each for (name, *_), each in zip(chosen, inner, strict=True)}

@@ -139,10 +139,9 @@ def body_of(
     if backbone is None:
         return "", {}
     if statistics is not None and not isinstance(backbone, TableBody):
-        from fda_flower.models.kinds import set_statistics
+        from fda_flower.models.kinds import with_statistics
 
-        backbone = copy.deepcopy(backbone)
-        set_statistics(backbone, statistics)
+        backbone = with_statistics(backbone, statistics)
     digest, layers = _body(backbone)
     return digest, {} if reads_text(config.model) else layers
 

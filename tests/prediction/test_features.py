@@ -20,7 +20,7 @@ from fda_flower.datasets.looks import Look
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.models import Train, build_model
-from fda_flower.models.kinds import Together, set_statistics
+from fda_flower.models.kinds import Together, with_statistics
 from fda_flower.models.split import split
 from fda_flower.prediction import features as of_features
 from fda_flower.prediction.features import FeatureStore, digest_of, features, federation_features, keys_of
@@ -151,13 +151,16 @@ def as_files(x, folder):
     return paths
 
 
-def test_files_have_the_features_of_their_images_and_are_known_by_their_content(tmp_path):
+def test_files_have_the_features_of_their_images_and_are_known_by_their_content(tmp_path, monkeypatch):
     paths = as_files(images().x, tmp_path)
     backbone = Backbone()
     store = FeatureStore.of(digest_of(backbone), None)
     files: Any = ImageFiles(paths, 8)
     found = features(backbone, Samples(files, np.arange(5)), store, CPU)
     np.testing.assert_array_equal(found.x, made(images()).x)
+    with monkeypatch.context() as patch:
+        patch.setattr(of_features, "_content", pytest.fail)
+        features(backbone, Samples(files, np.arange(5)), store, CPU)
     paths[0].write_bytes(paths[1].read_bytes())
     found = features(backbone, Samples(files, np.arange(5)), store, CPU)
     assert np.array_equal(found.x[0], found.x[1])
@@ -259,22 +262,22 @@ def test_an_image_is_decoded_once_and_few_are_in_memory(most, tmp_path, monkeypa
         alive.append(weakref.ref(image))
         return image
 
-    def adapt(*arguments):
-        statistics, passed = adapt_of_features(*arguments)
-        begun.append(len(passed))
-        return statistics, passed
+    def adapted(*arguments):
+        results = adapted_of_features(*arguments)
+        begun.append(len(results[-1]))
+        return results
 
-    adapt_of_features = of_features._adapt
+    adapted_of_features = of_features._adapted
     monkeypatch.setattr(preparation, "decode", decode)
-    monkeypatch.setattr(of_features, "_adapt", adapt)
+    monkeypatch.setattr(of_features, "_adapted", adapted)
     monkeypatch.setattr(of_features, "MOST_OF_STATISTICS", most)
     paths = as_files(images(41).x, tmp_path)
     parts = {"train": paths[:20], "test": paths[20:28], "unlabelled": paths[28:]}
     site, backbone = of_site(**{name: ImageFiles(each, 8) for name, each in parts.items()}), two_statistics()
     domain, new = made_at(site, backbone=backbone)
     assert (new, decoded, begun) == (41, dict.fromkeys(paths, 1), [min(most, 33)])
-    set_statistics(backbone, domain.statistics)
-    again = features(backbone, site.domains["a"].train, FeatureStore(None, {}), CPU)
+    own = with_statistics(backbone, domain.statistics)
+    again = features(own, site.domains["a"].train, FeatureStore(None, {}), CPU)
     assert np.array_equal(again.x, domain.train.x), "with another pass through the trunk"
 
 
