@@ -49,17 +49,17 @@ class InOnnxRuntime(nn.Module):
     def __init__(self, network: nn.Module, graph: "Graph") -> None:
         super().__init__()
         self.network, self._graph = network, graph
+        self._norms = [module for module in network.modules() if isinstance(module, Norm)]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the network's outputs for images of shape ``(n, channels, height, width)``."""
-        norms = [module for module in self.network.modules() if isinstance(module, Norm)]
-        if any(norm.training for norm in norms) or not bool(x.isfinite().all()):
+        if any(norm.training for norm in self._norms) or not bool(x.isfinite().all()):
             outputs: Tensor = self.network(x)
             return outputs
         prepare = getattr(self.network, PREPARE, None)
         inputs = {IMAGES: x if prepare is None else prepare(x)}
         if self._graph.of_statistics:
-            inputs[STATISTICS] = torch.cat([each for norm in norms for each in _statistics(norm)])
+            inputs[STATISTICS] = torch.cat([each for norm in self._norms for each in _statistics(norm)])
         return torch.from_numpy(self._graph.run({name: _array(each) for name, each in inputs.items()}))
 
 

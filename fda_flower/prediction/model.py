@@ -402,8 +402,7 @@ class LoadedModel:
 
     def _from_columns(self, raw: Mapping[str, Any]) -> Array:
         if not isinstance(self.preparation, TablePreparation):
-            message = f"the model takes no named columns: give {self._wanted}"
-            raise ConfigError(message, thing="columns")
+            raise ConfigError(f"the model takes no named columns: give {self._wanted}", thing="columns")
         columns = read_columns(raw, self.preparation)
         for note in far_from_training(columns, self.preparation):
             logging.getLogger("fda_flower").warning("%s", note)
@@ -442,8 +441,9 @@ SHARES: Mapping[Task, Callable[[Tensor], Tensor]] = {
 
 
 def _without_memory(about: About, cut: bool = True) -> SplitNetwork:
-    """Return a network whose arrays are only shapes: a forged size takes no memory."""
-    if not is_reference(about.network):
+    """Return a network whose arrays are only shapes, if it can be built so: a forged size takes no memory."""
+    scaled = about.body and len(about.shape) == 3 and about.train in ("head", "linear")  # by real photos
+    if not (is_reference(about.network) or scaled):
         with suppress(Exception), torch.device("meta"):
             return build(about, cut=cut)
     return build(about)  # some networks of other packages cannot be built that way
