@@ -291,11 +291,12 @@ def _refuse_held(folder: Path, request: Request) -> None:
 
 def _gpu_share(config: RunConfig, engine: str, share: float | None) -> float:
     """Return each client's share of a GPU: the one requested, an even one, or 0 without an unnumbered GPU."""
-    from fda_flower.models.devices import OF_RAY, find_device, is_numbered
+    from fda_flower.models.devices import OF_RAY, is_numbered
+    from fda_flower.runs.network import device_of_run
 
     if share is not None or engine != "ray" or is_numbered(config.device):
         return share or 0.0
-    return 1 / len(config.data.domain_names) if find_device(config.device).type in OF_RAY else 0.0
+    return 1 / len(config.data.domain_names) if device_of_run(config) in OF_RAY else 0.0
 
 
 @with_settings(("data_dir", "device"))

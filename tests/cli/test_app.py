@@ -305,7 +305,7 @@ def test_run_passes_on_where_it_is_to_run(caught, monkeypatch):
 
 @pytest.mark.parametrize(("device", "share"), [("cpu", 0.0), ("cuda", 0.25), ("xpu", 0.25), ("mps", 0.0)])
 def test_clients_share_a_gpu_evenly_if_there_is_one(caught, monkeypatch, device, share):
-    monkeypatch.setattr("fda_flower.models.devices.find_device", lambda name: torch.device(device))
+    monkeypatch.setattr("fda_flower.runs.network.find_device", lambda name: torch.device(device))
     for engine, each in (("ray", share), ("deploy", 0)):
         (_, how), _ = caught("run", "--engine", engine)
         assert how.gpus_per_client == each
