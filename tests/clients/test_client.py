@@ -336,7 +336,7 @@ def test_a_training_that_fails_at_last_changes_nothing_that_is_kept(kind, asked,
             raise MemoryError
         return train(*given)
 
-    monkeypatch.setattr("fda_flower.clients.client.train", counted)
+    monkeypatch.setattr("fda_flower.clients.training.train", counted)
     fails_at = 0
     trained(one, **asked)
     before, fails_at = kept(one, name), 2 * len(trainings)

@@ -124,7 +124,7 @@ def test_a_comparison_of_an_earlier_version_is_read_and_goes_on(
             shutil.copytree(done.path / "runs" / f"{label}-seed{seed}", old / f"{method}-seed{seed}")
     (old / "table.md").write_text("| Method |")
     assert histories(load_results(old)) == histories(done.results)
-    monkeypatch.setattr("fda_flower.clients.client.train", lambda *_, **__: pytest.fail("it trains"))
+    monkeypatch.setattr("fda_flower.clients.training.train", lambda *_, **__: pytest.fail("it trains"))
     resumed = compare(["fedgp"], SEEDS, old, resume=True, **config)
     assert (resumed.failures, histories(resumed.results)) == ({}, histories(done.results))
     assert not list(old.glob("*-seed*"))

@@ -51,14 +51,14 @@ def module(in_process):
 @pytest.fixture(autouse=True)
 def trained(monkeypatch):
     """The samples of each client's training; FedAvg has four trainings a round, Target Only one."""
-    client = importlib.import_module("fda_flower.clients.client")
-    train, samples_of = client.train, []
+    training = importlib.import_module("fda_flower.clients.training")
+    train, samples_of = training.train, []
 
     def count(model, samples, *args):
         samples_of.append(len(samples))
         return train(model, samples, *args)
 
-    monkeypatch.setattr(client, "train", count)
+    monkeypatch.setattr(training, "train", count)
     return samples_of
 
 

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
 from naming import names
 from scipy.special import softmax
 from scipy.stats import binomtest, rankdata
 from sklearn import metrics as sklearn_metrics
 
-from fda_flower.clients.training import metrics_of
+from fda_flower.clients.measures import metrics_of
 from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import (
@@ -137,7 +136,7 @@ def test_r2_of_labels_that_are_all_the_same_is_1_if_exact_else_0_in_a_record_too
     y, outputs = np.array([[1.0, 2.0]] * count), np.array(outputs * count)
     assert measure(outputs, y, "regression")["r2"] == r2
     samples = Samples(np.zeros((count, 1), np.float32), y)
-    assert metrics_of(torch.from_numpy(outputs), samples)["r2"] == r2
+    assert metrics_of(outputs, samples, 0.0)["r2"] == r2
 
 
 def test_calibration_error_joins_the_samples_of_a_bin():

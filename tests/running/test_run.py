@@ -14,7 +14,7 @@ from sites import write_images, write_sites, write_table
 from whole_runs import check_same, same_bits, untimed
 
 from fda_flower import ConfigError, RunConfig, RunError, run, server_app
-from fda_flower.clients import client, kd3a, mixture, personal, training
+from fda_flower.clients import client, kd3a, mixture, personal, train, training
 from fda_flower.experiments import Execution, run_config
 from fda_flower.models import build_model
 from fda_flower.records.folder import RunFolder
@@ -110,7 +110,7 @@ def test_every_method_runs_and_its_summary_has_the_epochs_that_the_clients_train
         role = "source" if len(samples) == 40 else "target"
         labels[role] = max(labels[role], len(samples))
         trained[role] += how.epochs * len(samples)
-        return training.train(model, samples, how, *others, **more)
+        return train(model, samples, how, *others, **more)
 
     step = personal.JointTraining._step
 
@@ -118,7 +118,7 @@ def test_every_method_runs_and_its_summary_has_the_epochs_that_the_clients_train
         trained["target"] += len(y)
         step(self, model, x, y)
 
-    monkeypatch.setattr(client, "train", count)
+    monkeypatch.setattr(training, "train", count)
     monkeypatch.setattr(mixture, "train", count)
     monkeypatch.setattr(kd3a, "train", count)
     monkeypatch.setattr(personal.JointTraining, "_step", count_own)
@@ -221,7 +221,7 @@ def test_what_stands_after_the_checkpoint_is_dropped_and_run_again(small, six_ro
 
 def test_a_finished_run_is_not_trained_again(small, three_rounds, copy, files_of, monkeypatch):
     before = {name: data for name, (data, _) in files_of(copy).items()}
-    monkeypatch.setattr("fda_flower.clients.client.train", Mock(side_effect=AssertionError("it trains")))
+    monkeypatch.setattr("fda_flower.clients.training.train", Mock(side_effect=AssertionError("it trains")))
     seen = []
     resumed = run(**small, rounds=3, output=copy, resume=True, on_round=seen.append)
     assert seen == []

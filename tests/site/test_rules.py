@@ -590,7 +590,7 @@ def test_a_node_that_does_not_fit_the_run_says_so_with_rules_too(no_data):
 def test_a_run_that_a_site_refuses_ends_before_any_training_with_the_sites_reason(
     target, source, says, monkeypatch
 ):
-    monkeypatch.setattr("fda_flower.clients.client.train", lambda *args, **kwargs: pytest.fail("it trains"))
+    monkeypatch.setattr("fda_flower.clients.training.train", lambda *args, **kwargs: pytest.fail("it trains"))
     with pytest.raises(RunError, match=says):
         run_sites(CONFIG, nodes(target, source))
 
