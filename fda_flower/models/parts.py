@@ -155,7 +155,9 @@ def to_train(model: nn.Module, part: Part = "all") -> list[nn.Parameter]:
 
     The rest, and frozen modules, are in evaluation mode.
     """
-    model.train(part != "head")
+    mode = part != "head"
+    if any(module.training != mode for module in model.modules()):
+        model.train(mode)
     inside = set[nn.Parameter]()
     if part != "all":
         head = head_of(model).train(part == "head")

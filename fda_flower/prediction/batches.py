@@ -58,11 +58,20 @@ def device_of(network: nn.Module) -> torch.device:
 
 def inputs_at(samples: Samples, where: Tensor | slice, device: torch.device = CPU) -> Tensor:
     """Return the inputs of samples at positions, images of uint8 in [0, 1], without noise."""
-    if isinstance(samples.x, np.ndarray):
-        x = _picked(tensor_of(samples.x, device), where)
+    return _floats_at(_inputs(samples, device), where, device)
+
+
+def _inputs(samples: Samples, device: torch.device) -> Any:
+    """Return the inputs as a tensor; those in files as they are."""
+    return tensor_of(samples.x, device) if isinstance(samples.x, np.ndarray) else samples.x
+
+
+def _floats_at(inputs: Any, where: Tensor | slice, device: torch.device) -> Tensor:
+    if isinstance(inputs, Tensor):
+        x = _picked(inputs, where)
     else:
         places = where if isinstance(where, slice) else where.cpu().numpy()
-        x = torch.from_numpy(samples.x[places]).to(device)
+        x = torch.from_numpy(inputs[places]).to(device)
     return x.float() / 255 if x.dtype == torch.uint8 else x
 
 
@@ -109,10 +118,10 @@ def batches(
     if cut == "drop-last" and len(parts) > 1 and len(parts[-1]) < size:
         parts = parts[:-1]
     noisy = on_device(generator, device) if samples.noise else generator
-    labels, begin = tensor_of(samples.y, device), 0
+    inputs, labels, begin = _inputs(samples, device), tensor_of(samples.y, device), 0
     for part in parts:
         where = part if shuffle else slice(begin, begin + len(part))
-        x, y, begin = inputs_at(samples, where, device), _picked(labels, where), begin + len(part)
+        x, y, begin = _floats_at(inputs, where, device), _picked(labels, where), begin + len(part)
         if samples.noise:
             x = x + samples.noise * torch.randn(x.shape, generator=noisy, device=device)
         yield x, y

@@ -17,6 +17,10 @@ from fda_flower.prediction.batches import CPU, batches, device_of, inputs_at
 from fda_flower.prediction.passes import BATCH, Drawing, Passes
 
 
+SCALINGS = (Rows, KindsOfRows)
+"""The modules that check what a message has brought."""
+
+
 def load_layers(network: nn.Module, layers: Layers) -> None:
     """Put arrays into a network: all, or all but the frozen ones.
 
@@ -34,7 +38,7 @@ def load_layers(network: nn.Module, layers: Layers) -> None:
         for name, tensor in own.items():
             tensor.copy_(_tensor(layers[name]))
     for module in network.modules():
-        if isinstance(module, Rows | KindsOfRows):
+        if isinstance(module, SCALINGS):
             module.check()
 
 
