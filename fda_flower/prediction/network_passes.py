@@ -16,7 +16,6 @@ from fda_flower.models.split import KindsOfRows, Rows
 from fda_flower.prediction.batches import CPU, batches, device_of, inputs_at
 from fda_flower.prediction.passes import BATCH, Drawing, Passes
 
-
 SCALINGS = (Rows, KindsOfRows)
 """The modules that check what a message has brought."""
 
