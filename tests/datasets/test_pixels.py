@@ -165,6 +165,13 @@ REFUSED = {
         f"half of {kind}": ((file := saved(PHOTO, kind))[: len(file) // 2], "get it again")
         for kind in ("bmp", "gif", "jpeg", "png", "tiff", "webp")
     },
+    **{
+        f"jpeg without its end, progressive {each}": (
+            saved(PHOTO, "jpeg", progressive=each)[:-20],
+            "get it again",
+        )
+        for each in (False, True)
+    },
     "nothing": (b"", "get it again"),
     "text": (b"a text and no image", "get it again"),
     "too many pixels": (png(1 << 15, 1 << 15), "smaller"),
