@@ -231,7 +231,7 @@ def _run(
     output = folder.path
     strategy = config.strategy
     folder.open({"name": type(strategy).__name__, **strategy.settings()})
-    known, lines = len(folder.read_rounds()), list[str]()
+    known, lines = len(folder.read_rounds(light=True)), list[str]()
     run_id = _still_running(flower, output) if resume else None
     if run_id is None:
         run_id = _submit(flower, config, output, resume)

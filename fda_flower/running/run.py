@@ -383,7 +383,7 @@ def run_config(config: RunConfig, how: Execution = HERE) -> RunResult:
                 history, model = RUNNERS[how.engine](config, watched)
     except KeyboardInterrupt:
         if path is not None and begun:
-            write_summary(path, config, summarise_run(config, RunFolder(path).read_rounds()))
+            write_summary(path, config, summarise_run(config, RunFolder(path).read_rounds(light=True)))
         raise
     summary = summarise_run(config, history, model)
     failure = _failure(config, history, summary)
