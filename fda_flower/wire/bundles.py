@@ -229,7 +229,7 @@ def _table(text: object) -> _Table:
     return table
 
 
-def _array(about: object) -> _Array:
+def _array(about: Any) -> _Array:
     match about:
         case [str(name), str(dtype), [*shape], str(stype), length]:
             if all(type(number) is int and number >= 0 for number in (*shape, length)):

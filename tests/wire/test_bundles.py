@@ -1,6 +1,7 @@
 """A message in few objects, between a server app and client apps."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -235,7 +236,7 @@ def lengths(*lengths):
 
 
 W = ["w", "float64", [2], "numpy.ndarray", 144]
-IN_BOTH = [
+IN_BOTH: list[tuple[Any, str]] = [
     (lengths(144, -144, 144), "no name, type, shape, format and number of bytes"),
     (lengths(10**12), "have 1000000000000 bytes"),
     (lengths("144"), "no name, type"),
@@ -252,14 +253,14 @@ IN_BOTH = [
     (lambda content: content.update({"more": ConfigRecord({})}), "the unknown record 'more'"),
     (lambda content: content.update({CONTENT: MetricRecord({"x": 1})}), "has no table of contents"),
 ]
-IN_A_RECORD = [
+IN_A_RECORD: list[tuple[Any, str]] = [
     (rows(more=[None]), "the kind of its record 'more' is missing"),
     (entry(BUNDLE, "text"), "its 'bundle' is no bytes"),
     (entry("1/loss", "a text"), "an entry of its record 'metrics' is none of metrics"),
     (entry("1/loss", True), "an entry of its record 'metrics' is none of metrics"),
     *((entry(f"{place}/x", 1), f"the unknown entry '{place}/x'") for place in ("01", "0", "-1", "7")),
 ]
-IN_A_BUNDLE = [
+IN_A_BUNDLE: list[tuple[Any, str]] = [
     (lambda content: content.pop(BUNDLE), "holds 0"),
     (lambda content: content.pop("metrics"), "its record 'metrics' is missing"),
     (lambda content: content.update({"metrics": ArrayRecord()}), "its record 'metrics' is missing"),
