@@ -303,9 +303,9 @@ def _last_block(
 ) -> tuple[str, str]:
     """Return the path of the last sequence of blocks before the head, and the name of its last block."""
     around_head = [path for path, module in network.named_modules() if head in list(module.modules())]
-    containers: list[str] = []
+    containers, place = list[str](), _path(network, head)
     for path, module in network.named_modules():
-        inside = any(path.startswith(f"{outer}.") for outer in [*containers, _path(network, head)])
+        inside = any(path.startswith(f"{outer}.") for outer in [*containers, place])
         blocks = isinstance(module, nn.Sequential | nn.ModuleList) and len(module) > 1
         if blocks and not inside and path not in around_head and [*module.parameters()]:
             containers.append(path)
