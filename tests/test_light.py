@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 from run_folders import files_below, make_run
+from sites import write_table
 
 from fda_flower import datasets
 from fda_flower.names.packages import EXTRAS
@@ -149,6 +150,28 @@ def test_a_check_of_photos_needs_no_pytorch(tmp_path: Path) -> None:
     done = called(["data", "check", "photos"], tmp_path, "torch")
     assert (done.returncode, done.stderr) == (0, "")
     assert "--method ridge" in done.stdout
+
+
+def test_a_model_of_ridge_predicts_and_is_evaluated_without_pytorch(tmp_path: Path) -> None:
+    for seed, name in enumerate("abc"):
+        write_table(tmp_path / "sites" / f"{name}.csv", seed)
+    code = """
+import sys
+sys.modules["torch"] = None
+import numpy as np
+from fda_flower import load, run
+from fda_flower.cli import main
+
+run(dataset="table", data_dir="sites", method="ridge", model="hinges+fourier", output="run")
+for command in ("predict run --csv sites/a.csv", "evaluate run", "evaluate run --csv sites/a.csv"):
+    sys.argv = ["fda", *command.split()]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, command
+print(load("run").predict_proba(np.zeros((2, 2))).shape)
+"""
+    assert succeeds(code, tmp_path).endswith("(2, 2)\n")
 
 
 @pytest.mark.slow

@@ -7,10 +7,10 @@ depends on the number of samples.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from fda_flower.aggregation import Layers
 
 Array = NDArray[np.float32]
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Shapes of arrays, by their names."""
+
+Value = TypeVar("Value")
 
 HEAD = ("head.weight", "head.bias")
 """The arrays of the linear layer."""
@@ -71,14 +76,21 @@ class LinearNetwork:
     @cached_property
     def layers(self) -> dict[str, NDArray[Any]]:
         """The arrays, read-only, in the order of the state dictionary; messages bring others."""
-        width = sum(self._widths)
-        arrays: dict[str, NDArray[Any]] = {"rows.widths": np.array(self._widths)} if self.several else {}
-        arrays |= {name: np.array(power, np.float32) for name, power in self._powers.items()}
-        shapes = (self.classes, width), (self.classes,)
-        arrays |= {name: np.zeros(shape, np.float32) for name, shape in zip(HEAD, shapes, strict=True)}
+        arrays: dict[str, NDArray[Any]] = {
+            name: np.full(shape, self._powers.get(name, 0.0), np.float32)
+            for name, shape in self.shapes.items()
+        }
+        arrays |= {"rows.widths": np.array(self._widths)} if self.several else {}
         for array in arrays.values():
             array.flags.writeable = False
         return arrays
+
+    @property
+    def shapes(self) -> Shapes:
+        """The shapes of the arrays, in the same order."""
+        shapes: dict[str, tuple[int, ...]] = {"rows.widths": (len(self.kinds),)} if self.several else {}
+        shapes |= dict.fromkeys(self._powers, ())
+        return shapes | dict(zip(HEAD, ((self.classes, sum(self._widths)), (self.classes,)), strict=True))
 
     def rows(self, x: NDArray[Any], layers: "Layers") -> Array:
         """Return the rows of samples, shape ``(n, features of all)``; `layers` have the powers."""
@@ -100,7 +112,7 @@ class LinearNetwork:
 
         Another power than 0.5 or 1 could make rows overflow, depending on their features.
         """
-        check_like(layers, self.layers)
+        check_like(layers, self.shapes)
         for name in self._powers:
             if (power := float(layers[name])) not in (0.5, 1.0):
                 raise ConfigError(f"{name} is {power:g}", thing=name, value=power, remedy="send 0.5 or 1")
@@ -138,36 +150,42 @@ class Features:
     ----------
     kind : Kind
         Their number, and how they become a row.
-    arrays : Mapping
-        What they are computed with, by its names in the network's state dictionary.
     of : callable
-        A function from columns, float32, shape ``(n, columns)``, and the arrays to features.
+        A function from columns, float32, shape ``(n, columns)``, and arrays to features.
+    shapes : Mapping
+        The shapes of these arrays, by their names in the network's state dictionary.
+    drawn : callable
+        Returns the arrays that are the same at every site.
     """
 
     kind: Kind
-    arrays: "Layers"
     of: Callable[[Array, "Layers"], Array]
+    shapes: Shapes = field(default_factory=dict)
+    drawn: Callable[[], "Layers"] = dict
 
 
 def _columns(columns: int) -> Features:
-    return Features(Kind(columns, "columns"), {}, lambda x, _: x)
+    return Features(Kind(columns, "columns"), lambda x, _: x)
 
 
 def _hinges(columns: int) -> Features:
     knots = formulas.knots_of(columns)
-    kind = Kind((1 + len(knots)) * columns)
-    return Features(kind, {"0.knots": knots}, lambda x, arrays: formulas.hinges(x, arrays["0.knots"], np))
+    kind, name = Kind((1 + len(knots)) * columns), "0.knots"
+
+    def of(x: Array, arrays: "Layers") -> Array:
+        return formulas.hinges(x, arrays[name], np)  # type: ignore[no-any-return]
+
+    return Features(kind, of, {name: knots.shape}, lambda: {name: knots})
 
 
 def _fourier(columns: int) -> Features:
-    arrays = {"0.frequencies": formulas.frequencies_of(columns)}
-    width = 2 * len(arrays["0.frequencies"])
+    number, name = len(formulas.SCALES) * formulas.FREQUENCIES, "0.frequencies"
 
     def of(x: Array, arrays: "Layers") -> Array:
-        frequencies = arrays["0.frequencies"]
-        return by_batches(lambda each: formulas.waves(products(each, frequencies), np), x, width)
+        return by_batches(lambda each: formulas.waves(products(each, arrays[name]), np), x, 2 * number)
 
-    return Features(Kind(width, "length"), arrays, of)
+    shapes = {name: (number, columns)}
+    return Features(Kind(2 * number, "length"), of, shapes, lambda: {name: formulas.frequencies_of(columns)})
 
 
 OF_TABLES: Mapping[str, Callable[[int], Features]] = {
@@ -199,17 +217,18 @@ class TableBody:
 
         Raises a `ConfigError` if these have other names or shapes.
         """
-        own = {name: array for prefix, part in _named(parts) for name, array in _state(prefix, part)}
-        if layers is not None:
-            check_like(layers, own)
-        return cls(tuple(parts), own if layers is None else layers)
+        if layers is None:
+            drawn = _state(parts, np.array(1.0, np.float32), lambda part: part.drawn())
+            return cls(tuple(parts), drawn)
+        check_like(layers, _state(parts, (), lambda part: part.shapes))
+        return cls(tuple(parts), layers)
 
     def __call__(self, x: NDArray[Any]) -> Array:
         """Return features, shape ``(n, features of all)``, of rows of standardised columns."""
         x = flat(x)
         made = []
         for prefix, part in _named(self.parts):
-            arrays = {name: self.layers[f"{prefix}network.{name}"] for name in part.arrays}
+            arrays = {name: self.layers[f"{prefix}network.{name}"] for name in part.shapes}
             made.append(part.of(x, arrays) * np.float32(self.layers[f"{prefix}factor"]))
         return np.concatenate(made, axis=1)
 
@@ -220,10 +239,15 @@ def _named(parts: Sequence[Features]) -> Iterator[tuple[str, Features]]:
         yield (f"bodies.{number}." if len(parts) > 1 else ""), part
 
 
-def _state(prefix: str, part: Features) -> Iterator[tuple[str, NDArray[Any]]]:
-    yield f"{prefix}factor", np.array(1.0, np.float32)
-    for name, array in part.arrays.items():
-        yield f"{prefix}network.{name}", array
+def _state(
+    parts: Sequence[Features], factor: Value, inside: Callable[[Features], Mapping[str, Value]]
+) -> dict[str, Value]:
+    """Return what there is of each array of a body: of its factor, and of the ones `inside`."""
+    state = dict[str, Value]()
+    for prefix, part in _named(parts):
+        state[f"{prefix}factor"] = factor
+        state |= {f"{prefix}network.{name}": value for name, value in inside(part).items()}
+    return state
 
 
 @dataclass(frozen=True)
@@ -234,11 +258,13 @@ class TableNetwork:
     network: LinearNetwork
 
 
-def table_network(name: str, shape: tuple[int, ...], classes: int) -> TableNetwork | None:
+def table_network(
+    name: str, shape: tuple[int, ...], classes: int, body: "Layers | None" = None
+) -> TableNetwork | None:
     """Return the parts of a network, or several, for samples of a `shape`; None if NumPy has not all of it.
 
     So it is for images, texts, pretrained and users' own networks: `fda_flower.models.split` makes their
-    parts.
+    parts. `body` has the body's arrays from a file; a `ConfigError` says that they are another body's.
 
     Examples
     --------
@@ -251,8 +277,8 @@ def table_network(name: str, shape: tuple[int, ...], classes: int) -> TableNetwo
         return None
     parts = [OF_TABLES[each](shape[0]) for each in names]
     network = LinearNetwork(tuple(part.kind for part in parts), classes, several=len(parts) > 1)
-    bare = len(parts) == 1 and not parts[0].arrays
-    return TableNetwork(None if bare else TableBody.of(parts), network)
+    bare = len(parts) == 1 and not parts[0].shapes
+    return TableNetwork(None if bare else TableBody.of(parts, body), network)
 
 
 def products(x: NDArray[Any], weight: NDArray[Any]) -> NDArray[np.float64]:
@@ -274,11 +300,11 @@ def flat(x: NDArray[Any]) -> Array:
     return rows / 255 if x.dtype == np.uint8 else rows
 
 
-def check_like(layers: "Layers", own: "Layers") -> None:
-    """Raise a `ConfigError` unless arrays have the names and shapes of a network's `own`."""
-    if (names := set(layers) ^ set(own)) or any(layers[name].shape != own[name].shape for name in own):
-        name = min(names) if names else next(each for each in own if layers[each].shape != own[each].shape)
+def check_like(layers: "Layers", shapes: Shapes) -> None:
+    """Raise a `ConfigError` unless arrays have a network's names and `shapes`."""
+    if (names := set(layers) ^ set(shapes)) or any(layers[name].shape != shapes[name] for name in shapes):
+        name = min(names) if names else next(each for each in shapes if layers[each].shape != shapes[each])
         shape = layers[name].shape if name in layers else None
         what = f"the array '{name}' has the shape {shape}" if shape is not None else f"'{name}' is missing"
-        remedy = f"give { ({each: array.shape for each, array in own.items()}) }"
+        remedy = f"give {dict(shapes)}"
         raise ConfigError(f"{what}, which is not the network's", thing=name, value=shape, remedy=remedy)

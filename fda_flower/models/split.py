@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -49,8 +49,8 @@ def split(
 ) -> SplitNetwork:
     """Freeze the parts of a network that are not trained, and cut it there; adapters are random.
 
-    The `network` is for samples of a `shape`; do not use it afterwards. A network without numbers, on torch's
-    device ``meta``, on which no cut before a block can be tried, is cut there if `cut` says so. A
+    The `network` is for samples of a `shape`; do not use it afterwards. One without numbers, on torch's
+    ``meta``, where a pass takes seconds, has the features that its head reads, and a cut if `cut` says so. A
     `ConfigError`, which calls it `name`, says that it has no head, no blocks, or no layers for adapters.
     """
     if train.what == "all" and not isinstance(network, Together):
@@ -93,12 +93,29 @@ def _linear(network: nn.Module, head: nn.Module, shape: tuple[int, ...]) -> Spli
     """Replace a head by a linear layer on the rows that features, pixels or a table's columns become."""
     bare = not has_body(network)
     with torch.no_grad():
-        classes = network(torch.zeros(1, *shape)).shape[1]
+        classes = _classes(network, head, shape)
         body = _without(network, head)
         backbone = None if bare else Features(body, shape).eval()
-        features = (backbone or body)(_agreed(shape)).flatten(1)
+        features = _features(backbone or body, head, shape)
     layers = {"rows": _scaling(body, features, shape), "head": nn.Linear(features.shape[1], classes)}
     return SplitNetwork(backbone, nn.Sequential(OrderedDict({"body": body, **layers} if bare else layers)))
+
+
+def _classes(network: nn.Module, head: nn.Module, shape: tuple[int, ...]) -> int:
+    """Return the number of a network's outputs."""
+    return head.out_features if _no_numbers(head) else network(torch.zeros(1, *shape)).shape[1]
+
+
+def _features(body: nn.Module, head: nn.Module, shape: tuple[int, ...], times: int = 1) -> Tensor:
+    """Return the features of `_agreed` samples, ``(n, features)``: so many `times` what a head reads."""
+    if _no_numbers(head):
+        return torch.zeros(1, times * head.in_features)
+    features: Tensor = body(_agreed(shape)).flatten(1)
+    return features
+
+
+def _no_numbers(head: nn.Module) -> TypeGuard[nn.Linear]:
+    return isinstance(head, nn.Linear) and head.weight.is_meta
 
 
 def _scaling(body: nn.Module, features: Tensor, shape: tuple[int, ...]) -> nn.Module:
@@ -109,7 +126,7 @@ def _scaling(body: nn.Module, features: Tensor, shape: tuple[int, ...]) -> nn.Mo
     if any(isinstance(module, Hinges) for module in body.modules()):
         return nn.Identity()
     if next(body.parameters(), None) is not None:
-        return Rows(0.5 if bool((features >= 0).all()) else 1.0)
+        return Rows(0.5 if not features.is_meta and bool((features >= 0).all()) else 1.0)
     return PlainColumns() if len(shape) == 1 else Rows(1.0)
 
 
@@ -119,7 +136,8 @@ def _kinds(network: Together, train: Train, shape: tuple[int, ...], name: str) -
         why = f"but '{name}' is several networks, which have a linear layer on the features of all"
         raise invalid("train", train.what, "choose --train linear, a single network, or --method ridge", why)
     with torch.no_grad():
-        classes = network(torch.zeros(1, *shape)).shape[1]
+        heads = [head_of(part) for part in network.networks]
+        classes = _classes(network, heads[0], shape)
         twice = [number in network.adapted for number in range(len(network.networks))]
         bodies = [
             Features(_with_two(part, shape, name) if own else _without(part, head_of(part)), shape)
@@ -127,8 +145,8 @@ def _kinds(network: Together, train: Train, shape: tuple[int, ...], name: str) -
         ]
         kinds = [
             (_scaling(body, half, shape), half.shape[1])
-            for body, own in zip(bodies, twice, strict=True)
-            for half in body(_agreed(shape)).chunk(1 + own, dim=1)
+            for body, head, own in zip(bodies, heads, twice, strict=True)
+            for half in _features(body, head, shape, 1 + own).chunk(1 + own, dim=1)
         ]
     scalings, widths = [list(each) for each in zip(*kinds, strict=True)]
     layers = {"rows": KindsOfRows(scalings, widths), "head": nn.Linear(sum(widths), classes)}
@@ -258,8 +276,10 @@ class Features(nn.Module):
         self.network = network
         self.columns = int(getattr(network, "columns", 0))
         with torch.no_grad():
-            size = 1.0 if len(shape) != 3 else float(network(_agreed(shape)).double().square().mean().sqrt())
-        self.register_buffer("factor", torch.tensor(2.0 ** -round(torch.tensor(size).log2().item())))
+            known = len(shape) != 3 or torch.get_default_device().type == "meta"
+            size = 1.0 if known else float(network(_agreed(shape)).double().square().mean().sqrt())
+        power = -round(torch.tensor(size, device="cpu").log2().item())
+        self.register_buffer("factor", torch.tensor(2.0**power))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features, float32, shape ``(n, features)``."""

@@ -1,7 +1,8 @@
 """A loaded model as one ONNX graph, for other programs."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,14 @@ from fda_flower.errors import ConfigError
 from fda_flower.files import writing
 from fda_flower.models.text import SCALE
 from fda_flower.models.tokens import NUMBERS
-from fda_flower.prediction.model import SHARES, Array, LoadedModel
+from fda_flower.names.tasks import Task
+from fda_flower.prediction.model import Array, LoadedModel
+
+SHARES: Mapping[Task, Callable[[Tensor], Tensor]] = {
+    "classes": partial(torch.softmax, dim=1),
+    "multilabel": torch.sigmoid,
+}
+"""By task, the probabilities that outputs stand for."""
 
 LOST = 1e-5
 """The largest rounding error of an input in float32, in standard deviations."""
@@ -105,10 +113,10 @@ class Probabilities(nn.Module):
         self.register_buffer("scale", torch.tensor([mean, deviation], dtype=torch.float64))
         fitted = model.preparation
         with_text = isinstance(fitted, TablePreparation) and bool(fitted.text)
-        if with_text and not model.has_backbone:
+        if with_text and not model.of_torch.has_backbone:
             what = "an ONNX file cannot read text, so it can only hold a trained head"
             raise ConfigError(what, thing="model", value=model.about.network, remedy="train only the head")
-        self.model = model.after_backbone if with_text else model.module
+        self.model = model.of_torch.after_backbone(model.predictor) if with_text else model.module
         self.prepare = TableInput(fitted) if isinstance(fitted, TablePreparation) else None
         if self.prepare is not None:
             self.shape = (self.prepare.width,)

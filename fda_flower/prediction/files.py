@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
@@ -21,6 +22,8 @@ from fda_flower.files import (
     make_private,
     write_atomically,
 )
+from fda_flower.models import LINEAR
+from fda_flower.models.linear import HEAD
 from fda_flower.names.tasks import Task
 from fda_flower.prediction.predictors import Predictor
 
@@ -215,7 +218,8 @@ def read_model(folder: Path) -> tuple[About, Predictor, Calibration | None]:
             groups[group] = {**groups[FROZEN], **groups[group]}
         scores = groups.pop(CALIBRATION, None)
         calibration = None if scores is None else Calibration.from_arrays(scores)
-        return About.from_json(description), Predictor.of_kind(kind, groups, settings), calibration
+        about = About.from_json(description)
+        return about, Predictor.of_kind(kind, _of_rows(about, groups), settings), calibration
     except ConfigError:
         raise
     except Exception as error:  # A description may hold anything.
@@ -224,6 +228,21 @@ def read_model(folder: Path) -> tuple[About, Predictor, Calibration | None]:
             thing="model",
             value=path,
         ) from error
+
+
+def _of_rows(about: About, groups: dict[str, Layers]) -> dict[str, Layers]:
+    """Return the arrays of a linear layer on a table's columns for rows, which are the columns over ``√d``.
+
+    An earlier version, whose preparations had no `farthest`, fitted it to the columns themselves.
+    """
+    bare = about.network == LINEAR and about.train == "linear" and len(about.shape) == 1
+    if not bare or about.preparation is None or "farthest" in about.preparation:
+        return groups
+    name, scale = HEAD[0], np.float32(about.shape[0] ** 0.5)
+    return {
+        group: {**layers, name: layers[name] * scale} if name in layers else layers
+        for group, layers in groups.items()
+    }
 
 
 def read_body(folder: Path, digest: str) -> Layers:

@@ -1,44 +1,43 @@
 """A loaded model: the inputs it makes of new samples, and its predictions."""
 
-import copy
-import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from fda_flower.aggregation import Calibration, Layers, labels_for, sets_of
 from fda_flower.aggregation.conformal import exact
+from fda_flower.aggregation.mixture import log_softmax
 from fda_flower.aggregation.survival import curves_of
 from fda_flower.datasets import Samples
-from fda_flower.datasets.preparation import ImagePreparation, Preparation, TablePreparation
+from fda_flower.datasets.preparation import Preparation, TablePreparation
 from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.files import MODEL, check_same_network, version_changes, versions
 from fda_flower.metrics import ASKED
-from fda_flower.models import Train, build_architecture, build_model, reads_text
-from fda_flower.models.devices import find_device
+from fda_flower.metrics.labels import probabilities_of_labels
+from fda_flower.models import reads_text
+from fda_flower.models.devices import check_device
 from fda_flower.models.own import is_reference
-from fda_flower.models.parts import replace_head
 from fda_flower.models.probe import answers
-from fda_flower.models.split import SplitNetwork, split
 from fda_flower.names.tasks import NUMBERS, Task
 from fda_flower.names.words import count_of
 from fda_flower.own_data.followed import read_horizons
-from fda_flower.prediction.columns import far_from_training, plain, read_columns
-from fda_flower.prediction.features import digest_of, features_as_in
 from fda_flower.prediction.files import About, read_body, read_model
 from fda_flower.prediction.flags import Confidence, Flags, find_flags
-from fda_flower.prediction.network_passes import load_layers, seeded
-from fda_flower.prediction.passes import Drawing, passes_of
+from fda_flower.prediction.inputs import Inputs, read_as_in_training
+from fda_flower.prediction.networks import ModelNetwork, network_of
+from fda_flower.prediction.passes import Drawing, seeded
 from fda_flower.prediction.predictors import Predictor
 from fda_flower.prediction.sets import UNPROMISED, metrics_of_sets
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from fda_flower.prediction.torch_network import TorchNetwork
 
 Array = NDArray[Any]
 
@@ -51,7 +50,7 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
     run : str or Path
         The run's folder; at a deployed target, the node's folder.
     device : {"cpu", "auto", "cuda", "mps", "xpu"}
-        The device of predictions.
+        The device of predictions by PyTorch.
     trust : bool
         Run the code of a user's network. The model file names a function; Python imports whatever module it
         finds by that name, also in the current folder.
@@ -81,7 +80,7 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
             thing="model",
             value=path,
         )
-    find_device(device)
+    check_device(device)
     body = read_body(path.parent, about.body) if about.body and not reads_text(about.network) else {}
     try:
         model = LoadedModel(about, predictor, device, body, calibration)
@@ -100,19 +99,6 @@ def load(run: str | Path, device: str = "cpu", *, trust: bool = False) -> "Loade
         remedy = "restore its code, or its package's version, or train again"
         check_same_network(about.network, about.answers, now, since, remedy)
     return model
-
-
-@contextmanager
-def _read_as_in_training() -> Iterator[None]:
-    """Say of images that an option would help to read that they are not like the run's, which set it."""
-    try:
-        yield
-    except ConfigError as error:
-        if error.thing != "image" or "--dataset-option" not in error.remedy:
-            raise
-        what = str(error).removesuffix(f": {error.remedy}")
-        remedy = "save it as the run's images are, since it is read by their options"
-        raise ConfigError(what, thing=error.thing, value=error.value, remedy=remedy) from error
 
 
 class LoadedModel:
@@ -140,7 +126,8 @@ class LoadedModel:
         body: Layers | None = None,
         calibration: Calibration | None = None,
     ) -> None:
-        self._device = find_device(device)
+        check_device(device)
+        self._device = device
         self.body, self.calibration = body or {}, calibration
         self.about, self.predictor = about, predictor
         preparation = about.preparation
@@ -166,17 +153,7 @@ class LoadedModel:
 
     def check(self) -> None:
         """Raise an exception unless the network can be built and has the predictor's arrays."""
-        wanted = _shapes(_without_memory(self.about))
-        if any(layers.keys() != wanted.keys() for layers in self.predictor.parts.networks.values()):
-            wanted = _shapes(_without_memory(self.about, cut=False))  # some networks cannot be cut
-        for layers in self.predictor.parts.networks.values():
-            shapes = {name: array.shape for name, array in layers.items()}
-            if wrong := {name for name in {*wanted, *shapes} if wanted.get(name) != shapes.get(name)}:
-                name = min(wrong)
-                raise ValueError(
-                    f"the network '{self.about.network}' has '{name}' of shape {wanted.get(name)}, the file "
-                    f"{shapes.get(name)}"
-                )
+        self.network.check(self.predictor.parts.networks.values())
         if len(self.about.class_names) not in (0, self.about.classes):
             named = len(self.about.class_names)
             raise ValueError(f"it has {self.about.classes} classes, and names for {named}")
@@ -202,38 +179,22 @@ class LoadedModel:
         return np.array(self.preparation.raw)
 
     @cached_property
-    def module(self) -> nn.Module:
-        """The module from inputs to outputs, in evaluation mode."""
-        backbone = self._parts.backbone
-        module = self.after_backbone if backbone is None else nn.Sequential(backbone, self.after_backbone)
-        return module.to(self._device).eval().requires_grad_(False)
+    def network(self) -> ModelNetwork:
+        """The network, without the predictor's arrays."""
+        return network_of(self.about, self._device, self.body)
 
     @cached_property
-    def after_backbone(self) -> nn.Module:
-        """The module from features to outputs, in evaluation mode; without a backbone, from inputs."""
-        return self.predictor.module(self._build).to(self._device).eval().requires_grad_(False)
-
-    @property
-    def has_backbone(self) -> bool:
-        """Whether a frozen backbone computes features of the inputs."""
-        return self._parts.backbone is not None
+    def module(self) -> "nn.Module":
+        """PyTorch's module from inputs to outputs, in evaluation mode."""
+        return self.of_torch.module(self.predictor)
 
     @cached_property
-    def _parts(self) -> SplitNetwork:
-        """The frozen backbone, if any, and a network whose arrays are to be replaced."""
-        from_package = bool(self.about.body) and reads_text(self.about.network)
-        parts = build(self.about, from_package)
-        if parts.backbone is None:
-            return parts
-        if not from_package:
-            load_layers(parts.backbone, self.body)
-        elif digest_of(parts.backbone) != self.about.body:
-            message = (
-                f"the installed encoder '{self.about.network}' is not the one that the model was trained with"
-            )
-            remedy = "install the versions that model.json lists"
-            raise RunError(message, thing="body", value=self.about.network, remedy=remedy)
-        return parts
+    def of_torch(self) -> "TorchNetwork":
+        """The network of PyTorch, also where NumPy computes `outputs`."""
+        from fda_flower.prediction.torch_network import TorchNetwork
+
+        known = self.network
+        return known if isinstance(known, TorchNetwork) else TorchNetwork(self.about, self._device, self.body)
 
     def predict(self, samples: Any) -> Array:
         """Return each sample's class, one of `classes_`, or a regression's numbers, ``(n,)`` or ``(n, C)``.
@@ -365,136 +326,29 @@ class LoadedModel:
 
         They equal the outputs in the target's evaluation. Raise a `ConfigError` if an image cannot be read.
         """
-        with _read_as_in_training():
-            return self._outputs(samples, drawing)
-
-    def _outputs(self, samples: Samples, drawing: Drawing) -> Array:
-        if (backbone := self._parts.backbone) is not None:
-            samples = features_as_in(self.about.versions, backbone.to(self._device), samples, self._device)
-        network = copy.deepcopy(self._parts.trainable).to(self._device)
-        return self.predictor.outputs(passes_of(network, samples, drawing))
+        with read_as_in_training():
+            return self.predictor.outputs(self.network.passes(samples, drawing))
 
     def samples(self, raw: Any) -> Samples:
         """Check raw samples and return them as inputs, with meaningless labels; see `predict`."""
         if isinstance(raw, Samples):
             return raw
-        x = self._inputs(raw)
+        x = Inputs(self.about.shape, self.preparation).of(raw)
         return Samples(x, np.full(len(x), -1))
-
-    def _inputs(self, raw: Any) -> Any:
-        preparation = self.preparation
-        if hasattr(raw, "keys"):
-            return self._from_columns(raw)
-        if isinstance(raw, Sequence) and raw and all(isinstance(item, str | Path) for item in raw):
-            if not isinstance(preparation, ImagePreparation):
-                raise ConfigError(f"the model takes no image files: give {self._wanted}", thing="image files")
-            return preparation.apply([Path(item) for item in raw])
-        if isinstance(preparation, TablePreparation):
-            columns = preparation.raw
-            rows = _rows(raw)
-            if rows.ndim != 2 or rows.shape[1] != len(columns):
-                raise self._not_of(rows.shape)
-            return self._from_columns(dict(zip(columns, rows.T, strict=True)))
-        x = _array(raw)
-        if x.shape[1:] != self.about.shape:
-            raise self._not_of(x.shape)
-        return x if x.dtype == np.uint8 else x.astype(np.float32)
-
-    def _from_columns(self, raw: Mapping[str, Any]) -> Array:
-        if not isinstance(self.preparation, TablePreparation):
-            raise ConfigError(f"the model takes no named columns: give {self._wanted}", thing="columns")
-        columns = read_columns(raw, self.preparation)
-        for note in far_from_training(columns, self.preparation):
-            logging.getLogger("fda_flower").warning("%s", note)
-        return self.preparation.apply(columns)
-
-    def _build(self, layers: Layers) -> nn.Module:
-        network = copy.deepcopy(self._parts.trainable)
-        load_layers(network, layers)
-        return network.eval()
-
-    def _not_of(self, shape: tuple[int, ...]) -> ConfigError:
-        message = f"the samples have shape {shape}"
-        return ConfigError(message, thing="samples", value=shape, remedy=f"give {self._wanted}")
-
-    @property
-    def _wanted(self) -> str:
-        if isinstance(self.preparation, TablePreparation):
-            columns = self.preparation.raw
-            return f"an array of shape (samples, {len(columns)}) or the columns {', '.join(columns)}"
-        shape = ", ".join(map(str, self.about.shape))
-        return f"an array of shape (samples, {shape})" + (
-            " or image files" if isinstance(self.preparation, ImagePreparation) else ""
-        )
 
 
 def probabilities(outputs: Array, task: Task = "classes") -> Array:
     """Return the probabilities of classes, or of several labels, from `LoadedModel.outputs`, float64."""
-    return np.asarray(SHARES[task](torch.from_numpy(outputs).double()).numpy())
+    return SHARES[task](outputs)
 
 
-SHARES: Mapping[Task, Callable[[Tensor], Tensor]] = {
-    "classes": partial(torch.softmax, dim=1),
-    "multilabel": torch.sigmoid,
+def _of_classes(outputs: Array) -> NDArray[np.float64]:
+    with np.errstate(invalid="ignore"):  # of what is not finite
+        return np.exp(log_softmax(outputs))
+
+
+SHARES: Mapping[Task, Callable[[Array], NDArray[np.float64]]] = {
+    "classes": _of_classes,
+    "multilabel": probabilities_of_labels,
 }
 """By task, the probabilities that outputs stand for."""
-
-
-def _without_memory(about: About, cut: bool = True) -> SplitNetwork:
-    """Return a network whose arrays are only shapes, if it can be built so: a forged size takes no memory."""
-    scaled = about.body and len(about.shape) == 3 and about.train in ("head", "linear")  # by real photos
-    if not (is_reference(about.network) or scaled):
-        with suppress(Exception), torch.device("meta"):
-            return build(about, cut=cut)
-    return build(about)  # some networks of other packages cannot be built that way
-
-
-def _shapes(parts: SplitNetwork) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(array.shape) for name, array in parts.trainable.state_dict().items()}
-
-
-def build(about: About, with_weights: bool = False, cut: bool = True) -> SplitNetwork:
-    """Return a network of a model's architecture, cut as in training, whose arrays are to be replaced.
-
-    With `with_weights` the frozen part already has its weights. For `cut` see
-    `fda_flower.models.split.split`.
-    """
-    given = about.shape, about.classes
-    if with_weights:
-        network = build_model(about.network, *given, 0, about.network_options)
-    else:
-        network = build_architecture(about.network, *given, about.network_options)
-    with torch.random.fork_rng([]):
-        parts = split(network, Train.read(about.train), about.shape, about.network, cut)
-        if about.prototypes is not None:
-            x = torch.zeros(1, *about.shape)
-            with torch.no_grad():
-                x = x if parts.backbone is None else parts.backbone(x)
-            replace_head(parts.trainable, x, about.prototypes)
-    return parts
-
-
-def _rows(raw: Any) -> Array:
-    """Return rows as an array; the values in a list keep their types."""
-    raw = plain(raw)
-    rows = np.asarray(raw) if hasattr(raw, "__array__") else np.array(raw, dtype=object)
-    if not rows.size:
-        raise _none()
-    return rows
-
-
-def _none() -> ConfigError:
-    return ConfigError("there are no samples: give at least one", thing="samples", value=0)
-
-
-def _array(raw: Any) -> Array:
-    try:
-        array = np.asarray(plain(raw))
-    except (TypeError, ValueError) as error:
-        message = f"the samples are no array of numbers ({error}): give one"
-        raise ConfigError(message, thing="samples") from error
-    if array.dtype.kind not in "biuf":
-        raise ConfigError(f"the samples are no array of numbers ({array.dtype}): give one", thing="samples")
-    if not array.ndim or not len(array):
-        raise _none()
-    return array

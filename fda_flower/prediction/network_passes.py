@@ -1,7 +1,5 @@
 """Passes of samples through a network of PyTorch, with the arrays of a predictor."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,8 +11,8 @@ from fda_flower.datasets import Samples
 from fda_flower.errors import RunError
 from fda_flower.models.parts import features_of, frozen_names, tensors
 from fda_flower.models.split import KindsOfRows, Rows
-from fda_flower.prediction.batches import CPU, batches, device_of, inputs_at
-from fda_flower.prediction.passes import BATCH, Drawing, Passes
+from fda_flower.prediction.batches import CPU, batches, device_of, inputs_at, tensor_of
+from fda_flower.prediction.passes import BATCH, Drawing, Passes, seeded
 
 SCALINGS = (Rows, KindsOfRows)
 """The modules that check what a message has brought."""
@@ -31,27 +29,14 @@ def load_layers(network: nn.Module, layers: Layers) -> None:
         frozen = set(frozen_names(network))
         own = {name: tensor for name, tensor in own.items() if name not in frozen}
     if layers.keys() != own.keys() or any(layers[name].shape != own[name].shape for name in own):
-        network.load_state_dict({name: _tensor(array) for name, array in layers.items()})
+        network.load_state_dict({name: tensor_of(array) for name, array in layers.items()})
         return
     with torch.no_grad():
         for name, tensor in own.items():
-            tensor.copy_(_tensor(layers[name]))
+            tensor.copy_(tensor_of(layers[name]))
     for module in network.modules():
         if isinstance(module, SCALINGS):
             module.check()
-
-
-def _tensor(array: NDArray[Any]) -> Tensor:
-    """Return an array as a read-only tensor, without torch's warning about read-only arrays."""
-    if array.flags.writeable:
-        return torch.from_numpy(array)
-    if not array.flags.owndata:
-        return torch.tensor(array)
-    array.flags.writeable = True
-    try:
-        return torch.from_numpy(array)
-    finally:
-        array.flags.writeable = False
 
 
 @torch.no_grad()
@@ -77,12 +62,6 @@ def predict(
             value=type(model).__name__,
         )
     return outputs
-
-
-@contextmanager
-def seeded() -> Iterator[Generator]:
-    """Yield a generator for samples without noise."""
-    yield Generator().manual_seed(0)
 
 
 class NetworkPasses(Passes):

@@ -36,8 +36,7 @@ from fda_flower.own_data.table_options import TableOptions, labels_in, read_name
 from fda_flower.prediction.columns import check_columns, columns_for, far_from_training
 from fda_flower.prediction.flags import Flags
 from fda_flower.prediction.model import LoadedModel, probabilities
-from fda_flower.prediction.network_passes import seeded
-from fda_flower.prediction.passes import Drawing
+from fda_flower.prediction.passes import Drawing, seeded
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Passes of samples through a network, with the arrays of a predictor; PyTorch is imported for its own."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,7 +14,7 @@ from fda_flower.aggregation import Layers
 from fda_flower.datasets import Samples
 from fda_flower.errors import ConfigError
 from fda_flower.models.exchange import Network
-from fda_flower.models.linear import LinearNetwork
+from fda_flower.models.linear import LinearNetwork, TableBody
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +24,25 @@ BATCH = 256
 
 Drawing: TypeAlias = "Callable[[], AbstractContextManager[torch.Generator]]"
 """Gives the random numbers of a pass."""
+
+
+@contextmanager
+def seeded() -> "Iterator[torch.Generator]":
+    """Yield a generator for samples without noise."""
+    import torch
+
+    yield torch.Generator().manual_seed(0)
+
+
+def through(body: TableBody | None, samples: Samples) -> Samples:
+    """Return a table's rows as features of a body, if there is one; noise is drawn once."""
+    if body is None:
+        return samples
+    if samples.noise:
+        from fda_flower.prediction.features import keys_of, with_noise
+
+        samples = with_noise(samples, keys_of(samples.x))
+    return replace(samples, x=body(samples.x))
 
 
 class Passes(ABC):
@@ -59,7 +79,7 @@ class Passes(ABC):
 class LinearPasses(Passes):
     """Passes through a linear layer on rows, with NumPy; `drawing` gives the random numbers of noise."""
 
-    def __init__(self, network: LinearNetwork, samples: Samples, drawing: "Drawing | None" = None) -> None:
+    def __init__(self, network: LinearNetwork, samples: Samples, drawing: Drawing = seeded) -> None:
         super().__init__(samples)
         self._network, self._drawing = network, drawing
 
@@ -78,22 +98,21 @@ class LinearPasses(Passes):
         if isinstance(self._samples.x, np.ndarray) and not self._samples.noise:
             return self._samples.x
         from fda_flower.prediction.batches import batches
-        from fda_flower.prediction.network_passes import seeded
 
-        with (self._drawing or seeded)() as generator:
+        with self._drawing() as generator:
             return np.concatenate([x.numpy() for x, _ in batches(self._samples, BATCH, generator)])
 
 
-def passes_of(network: Network, samples: Samples, drawing: "Drawing | None" = None) -> Passes:
+def passes_of(network: Network, samples: Samples, drawing: Drawing = seeded) -> Passes:
     """Return the passes of samples through a network, whose arrays PyTorch overwrites.
 
     `drawing` gives the random numbers, the same for each pass; samples without noise need none.
     """
     if isinstance(network, LinearNetwork):
         return LinearPasses(network, samples, drawing)
-    from fda_flower.prediction.network_passes import NetworkPasses, seeded
+    from fda_flower.prediction.network_passes import NetworkPasses
 
-    return NetworkPasses(network, samples, drawing or seeded)
+    return NetworkPasses(network, samples, drawing)
 
 
 def check_any(samples: Samples) -> None:

@@ -23,6 +23,7 @@ from fda_flower.models.exchange import Network, frozen_digest
 from fda_flower.models.linear import OF_TABLES, LinearNetwork, TableBody, table_network
 from fda_flower.models.own import check_training
 from fda_flower.models.probe import answers
+from fda_flower.prediction.passes import through
 from fda_flower.records.record import COSTS
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.made_with import runtime
@@ -186,7 +187,7 @@ def _as_features(config: RunConfig, data: FederatedDataset, folder: Path | None)
         return data.in_memory()
     standardised = any(domain.columns for domain in data.domains.values())
     if isinstance(backbone, TableBody):
-        body = partial(_of_table, backbone)
+        body = partial(through, backbone)
         domains = {name: replace(each, body=body) for name, each in data.domains.items()}
         if not standardised:
             domains = {name: each.in_columns(None) for name, each in domains.items()}
@@ -206,15 +207,6 @@ def _as_features(config: RunConfig, data: FederatedDataset, folder: Path | None)
         digest = checksum({"body": digest, **version_of(features_by)}, {})
         backbone = in_onnx_runtime(backbone)
     return federation_features(backbone, data, _store(digest, place), device, COSTS.info, tested)
-
-
-def _of_table(body: TableBody, samples: Samples) -> Samples:
-    """Return the features of a table's rows."""
-    if samples.noise:
-        from fda_flower.prediction.features import keys_of, with_noise
-
-        samples = with_noise(samples, keys_of(samples.x))
-    return replace(samples, x=body(samples.x))
 
 
 def _through(backbone: "nn.Module", device: "torch.device", samples: Samples) -> Samples:

@@ -13,7 +13,9 @@ from naming import names
 
 from fda_flower import ConfigError, RunError, load
 from fda_flower.aggregation import Calibration
-from fda_flower.files import DESCRIPTION, MODEL
+from fda_flower.datasets.preparation import TablePreparation
+from fda_flower.files import DESCRIPTION, MODEL, checksum
+from fda_flower.models.linear import table_network
 from fda_flower.prediction import About, Predictor, Single, read_model, write_model
 
 LAYERS = {"b": np.ones((2, 3), np.float32), "a": np.zeros(2, np.float32)}
@@ -81,6 +83,39 @@ def test_a_description_that_does_not_fit_its_arrays_is_refused_and_takes_no_memo
     write_model(tmp_path, replace(ABOUT, **fields), Single(FITTING))
     with pytest.raises(RunError, match=re.escape(says) or None, check=names("model", tmp_path / MODEL)):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("network", "fields"),
+    [
+        ("hinges", {"classes": 10**12}),
+        ("hinges", {"shape": (10**12,)}),
+        ("fourier", {"shape": (10**9,)}),
+        ("hinges", {"network_options": {"depth": 3}}),
+    ],
+)
+def test_a_linear_layer_that_does_not_fit_is_refused_and_takes_no_memory(tmp_path, network, fields):
+    parts = table_network(network, (3,), 2)
+    assert parts is not None
+    assert parts.body is not None
+    body = parts.body.layers
+    about = replace(ABOUT, network=network, train="linear", body=checksum({}, body))
+    write_model(tmp_path, about, Single(parts.network.layers), body=body)
+    assert load(tmp_path).predict(np.zeros((1, 3))).tolist() == [0]
+    write_model(tmp_path, replace(about, **fields), Single(parts.network.layers))
+    with pytest.raises(RunError, check=names("model", tmp_path / MODEL)):
+        load(tmp_path)
+
+
+def test_a_layer_that_an_earlier_version_fitted_to_columns_predicts_as_it_did(tmp_path):
+    now = TablePreparation(("a", "b", "c"), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)).to_json()
+    before = {name: value for name, value in now.items() if name not in ("farthest", "fitted")}
+    weight, x = np.array([[1, 2, 3], [4, 5, 6]], np.float32), np.array([[0.5, -1, 2]])
+    model = Single({"head.weight": weight, "head.bias": np.zeros(2, np.float32)})
+    for preparation, expected in ((before, x @ weight.T), (now, x @ weight.T / 3**0.5)):
+        write_model(tmp_path, replace(ABOUT, train="linear", preparation=preparation), model)
+        loaded = load(tmp_path)
+        np.testing.assert_allclose(loaded.outputs(loaded.samples(x)), expected, rtol=1e-6)
 
 
 CODE = """

@@ -38,6 +38,18 @@ def test_columns_in_any_order_and_an_array_in_the_models_order_predict_alike(tab
     np.testing.assert_allclose(alike, whole, atol=1e-6)
 
 
+def test_a_row_of_ridge_is_predicted_alone_as_in_a_table_and_as_by_pytorch(rows_run):
+    model = load(rows_run)
+    rows = np.random.default_rng(0).normal(50, 20, (9, 2)).round(1)
+    rows[5] = rows[2]
+    shares = model.predict_proba(rows)
+    alone = np.concatenate([model.predict_proba(row[None]) for row in rows])
+    np.testing.assert_allclose(alone, shares, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(shares[5], shares[2], rtol=0, atol=1e-9)
+    x = torch.from_numpy(model.samples(rows).x)
+    np.testing.assert_allclose(model.module(x).double().softmax(dim=1), shares, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("samples", "refused"),
     [
