@@ -7,6 +7,7 @@ tests send their work to a process of its own (`in_process`).
 
 import multiprocessing
 import os
+import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
@@ -20,7 +21,7 @@ from whole_runs import untimed
 
 import fda_flower
 from fda_flower.files import MODEL
-from fda_flower.models import devices
+from fda_flower.models import ONNX_RUNTIME, devices
 from fda_flower.prediction.export import export
 
 NAME = "pretend"
@@ -245,8 +246,9 @@ def both(settings, folder=None, samples=None, exports=True):
     """Run on the CPU and on the device; return how the results differ, and how often the device calculated.
 
     With a folder, also predict `samples`, or random ones, with each run's models on either device, and
-    export them.
+    export them. PyTorch computes features on the CPU, too.
     """
+    sys.modules[ONNX_RUNTIME] = None
     outputs = {}
     for device in ("cpu", "auto"):
         CALLS.clear()
