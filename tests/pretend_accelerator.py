@@ -248,7 +248,7 @@ def both(settings, folder=None, samples=None, exports=True):
     With a folder, also predict `samples`, or random ones, with each run's models on either device, and
     export them. PyTorch computes features on the CPU, too.
     """
-    sys.modules[ONNX_RUNTIME] = None
+    sys.modules[ONNX_RUNTIME] = None  # type: ignore[assignment]
     outputs = {}
     for device in ("cpu", "auto"):
         CALLS.clear()

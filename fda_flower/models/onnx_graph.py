@@ -98,7 +98,7 @@ def _sequence(module: EfficientNetLite | nn.Sequential | Block, graph: _Graph, x
 
 @_added.register
 def _convolution(module: nn.Conv2d, graph: _Graph, x: str) -> str:
-    (before, _) = module.padding
+    before = module.padding[0]
     padding = {"auto_pad": "SAME_UPPER"} if isinstance(module, Strided) else {"pads": [before] * 4}
     shape = {"kernel_shape": module.kernel_size, "strides": module.stride, "group": module.groups}
     return graph.node("Conv", x, graph.constant(module.weight), **shape, **padding)

@@ -79,9 +79,10 @@ class Graph:
     With `of_statistics` the values of BatchNorm, as `TwoStatistics` has them, are an input, else constants.
     """
 
-    def __init__(self, network: nn.Module, of_statistics: bool = False) -> None:
+    def __init__(self, network: EfficientNetLite, of_statistics: bool = False) -> None:
         self.of_statistics = of_statistics
-        self._network, self._lock, self._session = network, Lock(), None
+        self._network, self._lock = network, Lock()
+        self._session: Any = None
 
     def __deepcopy__(self, memo: Mapping[int, Any]) -> "Graph":
         return self
