@@ -272,7 +272,7 @@ def test_the_extras_are_those_of_the_project() -> None:
     }
     for extra, packages in EXTRAS.items():
         names = [re.split("[<>=]", line)[0] for line in project["optional-dependencies"][extra]]
-        ours = sorted(imported.get(name, name) for name in names if name not in ("fda-flower[torch]", "flwr"))
+        ours = sorted(imported.get(name, name) for name in names if name != "flwr")
         assert ours == sorted(packages)
 
 
