@@ -284,5 +284,9 @@ def processor() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that decide a run's numbers."""
-    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+    """Return the versions of Python and of the installed packages that decide a run's numbers."""
+    known = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):  # tables need no torch
+            known[name] = version(name)
+    return known
