@@ -350,7 +350,9 @@ class Processes:
             self.replace(process)
             return
         self._failures = 0
-        if different := {name: theirs.get(name) for name, own in versions().items() if theirs.get(name) != own}:
+        if different := {
+            name: theirs.get(name) for name, own in versions().items() if theirs.get(name) != own
+        }:
             name, version = next(iter(different.items()))
             why = f"a machine of the Ray cluster has {name} {version}, this one {versions()[name]}"
             raise RunError(why, thing=name, value=version, remedy="install the same versions on each")
