@@ -59,7 +59,7 @@ def check(
     spec = DataSpec(**settings)
     result = show_data(
         spec,
-        needs=lambda sizes: check_default(settings | {"dataset_options": spec.dataset_options}, sizes),
+        needs=lambda sizes: check_default(settings | {"dataset_options": spec.dataset_options}, spec, sizes),
         passing=lambda options: passing_command(settings, spec, options),
     )
     command = command_of(settings, spec, "Run it")
@@ -79,6 +79,10 @@ def _own_dataset(name: str, folder: Path) -> str:
 
 Sizes = Mapping[str, Mapping[str, int]]
 """By domain, what `fda_flower.own_data.check.sizes_of` counts."""
+
+
+COUNTED = "train", "train-patients", "train-events"
+"""The sizes that a method may refuse."""
 
 
 def command_of(settings: dict[str, Any], spec: "DataSpec", what: str) -> str:
@@ -110,7 +114,7 @@ def passing_command(settings: dict[str, Any], spec: "DataSpec", options: Mapping
     report = own_data(trial)
     if not report.problems:
         with report.problems.caught():
-            check_default(changed, report.sizes)
+            check_default(changed, trial, report.sizes)
     for note in report.notes:
         out.warning(note)
     if not report.problems:
@@ -123,8 +127,15 @@ def passing_command(settings: dict[str, Any], spec: "DataSpec", options: Mapping
     return ""
 
 
-def check_default(settings: dict[str, Any], sizes: Sizes) -> None:
+def check_default(settings: dict[str, Any], spec: "DataSpec", sizes: Sizes) -> None:
     """Raise a `ConfigError` if the default method would refuse domains of these sizes."""
+    from fda_flower.runs.completion import fitting_method
+    from fda_flower.runs.methods import METHODS
+
+    enough = METHODS[fitting_method(spec)[0]].enough
+    smallest = min(counts[name] for counts in sizes.values() for name in COUNTED if name in counts)
+    if enough is not None and smallest >= enough:
+        return  # without Flower, whose import takes longer than a small table
     from fda_flower.aggregation import LEAST_EVENTS
     from fda_flower.runs.config import RunConfig
     from fda_flower.strategies.nodes import Node

@@ -43,6 +43,9 @@ class Method:
         The strategy where every site is a target, if it can be run so.
     rounds : int, optional
         A fixed number of rounds. Default: the run's.
+    enough : int, optional
+        The number of labels, patients and events of a target from which on its defaults refuse none.
+        Default: its strategy says.
     centralised : bool
         Whether it is a `fda_flower.references.losses.Reference`: it has no clients, and needs all data
         in one place. Reports mark it.
@@ -59,6 +62,7 @@ class Method:
     train: str | None = None
     every_site: "str | type[DomainAdaptationStrategy] | None" = None
     rounds: int | None = None
+    enough: int | None = None
     centralised: bool = False
 
     @property
@@ -224,6 +228,7 @@ METHODS: Registry[Method] = Registry(
             "ridge:Ridge",
             needs=("frozen body",),
             train="linear",
+            enough=2,
             every_site="fda_flower.strategies.ridge_sites:RidgeEverySite",
             rounds=1,
         ),
