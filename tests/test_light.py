@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 from run_folders import files_below, make_run
-from sites import write_table
+from sites import write_sites, write_table
 
 from fda_flower import datasets
 from fda_flower.names.packages import EXTRAS
@@ -114,6 +114,9 @@ IMPORTS: dict[str, set[str]] = {
     "from fda_flower.datasets import Samples": HEAVY - {"flwr", "numpy"},
     "import fda_flower.clients.client, fda_flower.clients.ridge_sites": HEAVY - {"flwr", "numpy", "PIL"},
     "import fda_flower.running.run": HEAVY - {"flwr", "numpy", "PIL"},
+    "import fda_flower.own_data.check, fda_flower.own_data.images": HEAVY - {"flwr", "numpy", "PIL"},
+    "import fda_flower.own_data.hugging_face": HEAVY - {"flwr", "numpy", "PIL"},
+    "import fda_flower.prediction.model": HEAVY - {"flwr", "numpy", "PIL"},
 }
 """What code does without, lighter ones first."""
 
@@ -152,26 +155,50 @@ def test_a_check_of_photos_needs_no_pytorch(tmp_path: Path) -> None:
     assert "--method ridge" in done.stdout
 
 
-def test_a_model_of_ridge_predicts_and_is_evaluated_without_pytorch(tmp_path: Path) -> None:
-    for seed, name in enumerate("abc"):
-        write_table(tmp_path / "sites" / f"{name}.csv", seed)
-    code = """
-import sys
-sys.modules["torch"] = None
-import numpy as np
-from fda_flower import load, run
-from fda_flower.cli import main
+OWN = "--dataset table --data-dir hospitals"
+ON_TABLES = {
+    "data check hospitals": 0,
+    f"run {OWN} --model hinges+fourier --output mine": 0,
+    "predict mine --csv hospitals/c.csv": 0,
+    "evaluate mine": 0,
+    "evaluate mine --csv hospitals/c.csv": 0,
+    f"run {OWN} --target all --output every": 0,
+    "report --html mine": 0,
+    f"run {OWN} --method mixture --output other": 2,
+    f"compare {OWN} --methods ridge,fedavg --output both": 2,
+    "run --output digits": 2,
+}
+"""By command where PyTorch is not installed, the exit code."""
 
-run(dataset="table", data_dir="sites", method="ridge", model="hinges+fourier", output="run")
-for command in ("predict run --csv sites/a.csv", "evaluate run", "evaluate run --csv sites/a.csv"):
+
+def test_tables_need_no_pytorch_and_what_does_says_so_before_it_writes(tmp_path: Path) -> None:
+    write_sites(write_table, tmp_path / "hospitals", "abc", rows=60)
+    code = f"""
+import contextlib, importlib.metadata, io, json, sys
+installed, sys.modules["torch"] = importlib.metadata.version, None
+def version(name):
+    if name == "torch":
+        raise importlib.metadata.PackageNotFoundError(name)
+    return installed(name)
+importlib.metadata.version = version
+from fda_flower.cli import main
+for command in {list(ON_TABLES)!r}:
     sys.argv = ["fda", *command.split()]
-    try:
-        main()
-    except SystemExit as end:
-        assert not end.code, command
-print(load("run").predict_proba(np.zeros((2, 2))).shape)
+    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(said):
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code
+    print(json.dumps([status, said.getvalue(), "flwr" in sys.modules]))
+from fda_flower import load
+assert load("mine").predict_proba([[0.0, 0.0]] * 2).shape == (2, 2)
 """
-    assert succeeds(code, tmp_path).endswith("(2, 2)\n")
+    done = [json.loads(line) for line in succeeds(code, tmp_path).splitlines()]
+    assert {command: each[0] for command, each in zip(ON_TABLES, done, strict=True)} == ON_TABLES, done
+    assert not done[0][2], "a table is checked without Flower"
+    for _, said, _ in done[-3:]:
+        assert "needs torch, which is not installed: pip install 'fda-flower[torch]'" in said
+    assert {path.name for path in tmp_path.iterdir()} == {"hospitals", "mine", "every", "predictions.csv"}
 
 
 @pytest.mark.slow
