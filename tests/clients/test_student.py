@@ -155,7 +155,7 @@ def test_the_targets_figures_and_its_model_are_those_of_the_student():
     assert reply.answer.taught == len(client.domain.unlabelled) > 200
     assert reply.answer.teacher == pytest.approx(plain.metrics["accuracy"])
     assert replace(reply.answer, taught=None, teacher=None) == plain.answer
-    right = student.outputs(client.passes({})).argmax(dim=1).numpy() == client.domain.test.y
+    right = student.outputs(client.passes({})).argmax(axis=1) == client.domain.test.y
     assert right.mean() == pytest.approx(reply.metrics["accuracy"])
     assert bits(made(student=True)[1].layers) == bits(student.layers)
 

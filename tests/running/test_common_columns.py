@@ -61,7 +61,7 @@ def test_the_models_columns_are_standardised_by_the_rows_of_all_sources(method, 
     lines = (tmp_path / "data" / "d.csv").read_text().split()
     header, *rows = (line.split(",")[:2] for line in lines)
     far = {name: [1000.0 * float(row[i]) for row in rows] for i, name in enumerate(header)}
-    assert np.abs(model.preparation.apply(far).numpy()).max() == 3
+    assert np.abs(model.preparation.apply(far)).max() == 3
     own = run(**settings, columns="own")
     assert own.config.columns == "own"
     assert not same_bits(own.model, result.model)
