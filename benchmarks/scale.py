@@ -8,6 +8,8 @@ process here, without training: each has its own connection, asks for messages a
 does, downloads the model, and sends another.
 (3) How many requests for messages the SuperLink answers in a second while it has none: each SuperNode
 asks every 3 seconds, and sends a heartbeat every 30.
+(4) The SuperLink's CPU seconds in a round of (2) with 20 sites and a small model; with FDA_BASE in turns with
+the package of another checkout, of which it has 0.6.
 """
 
 import json
@@ -30,7 +32,7 @@ from typing import Any
 import numpy as np
 import psutil
 import tomli_w
-from common import quick_asked, show, show_machine
+from common import Process, cell, printed_with_base, quick_asked, show, show_machine, verdict
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.inflatable.inflatable_object import (
@@ -66,7 +68,15 @@ LAYER = 2**20
 DISTINCT = 100
 ROUNDS = 3
 POLL_SECONDS, HEARTBEAT_SECONDS = 3, 30
-QUICK = {"sites": (10,), "sizes": (0.04,)}
+MOST_OF_BASE = 0.6
+FEW = """
+import logging, os, sys
+sys.path.insert(0, os.path.join(os.environ["PYTHONPATH"], "benchmarks"))
+import scale
+logging.getLogger("flwr").setLevel(logging.ERROR)
+print(scale.round_of(20, 0.04, False)[scale.HEADER.index("SuperLink CPU (s)")])
+"""
+"""Each checkout has its own sites, as their messages differ."""
 
 
 def model_of(megabytes: float) -> dict[str, Any]:
@@ -365,6 +375,14 @@ def show_asks(seconds: float) -> None:
     show("Requests for messages", ["state", "answered a second", "SuperNodes at most"], rows)
 
 
+def show_few(repeats: int) -> None:
+    """The table of (4)."""
+    (before, now) = printed_with_base({"few": Process(("-c", FEW))}, repeats)["few"]
+    ratio = "not measured" if before is None else verdict(now / before, MOST_OF_BASE)
+    header = ["CPU seconds a round", "base", "now", "now / base"]
+    show("20 sites, 0.04 MB", header, [["SuperLink", cell(before), f"{now:.2f}", ratio]])
+
+
 def main() -> None:
     quick = quick_asked(__doc__)
     logging.getLogger("flwr").setLevel(logging.ERROR)
@@ -376,6 +394,7 @@ def main() -> None:
         return
     show_rules([(10, 17), (100, 17), (1000, 17), (1000, 0.04), (10_000, 0.04)])
     show_asks(10)
+    show_few(2)
     show_rounds([(10, 0.04), (100, 0.04), (1000, 0.04), (10, 17), (100, 17), (10, 400)])
 
 
