@@ -141,11 +141,11 @@ CURVES: "Mapping[Task, Callable[[About, NDArray[Any], Any, NDArray[Any] | None],
 
 def check_curves(path: Path | None, about: "About") -> None:
     """Raise a `ConfigError` unless curves can be drawn into a file."""
+    if path is None:
+        return
     from fda_flower.errors import invalid
     from fda_flower.reporting.figures import FORMATS
 
-    if path is None:
-        return
     if path.suffix.removeprefix(".") not in FORMATS:
         raise invalid("curves", path, f"give a file that ends with .{', .'.join(FORMATS)}")
     if about.task not in CURVES:

@@ -135,7 +135,6 @@ def evaluate(
 ) -> None:
     """Evaluate a run's model on labelled samples: --csv, --images in folders by class, or its test set."""
     from fda_flower.metrics import intervals_of, measure
-    from fda_flower.reporting.labels import table_of_labels
     from fda_flower.reporting.summary import Sampling
     from fda_flower.reporting.words import describe_sets, judge, support_of
 
@@ -159,6 +158,8 @@ def evaluate(
         out.text(line)
     cases = entries_of(model.about, outputs, y, groups)
     if labels := cases.get("labels"):
+        from fda_flower.reporting.labels import table_of_labels
+
         out.table(table_of_labels(labels, len(y)))
     result = {"samples": len(y), "round": model.about.round, "metric": headline}
     result |= {"figures": metrics, "intervals": intervals}

@@ -9,9 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flwr.app import ArrayRecord
 from safetensors import SafetensorError, safe_open
 
 from fda_flower.aggregation import Layers
@@ -36,6 +35,9 @@ from fda_flower.records.chain import CHAIN, hash_of, linked, read_links, without
 from fda_flower.records.parts import EARLIER, earlier_parts
 from fda_flower.records.record import FOLLOWED, LABELS, MEAN_OF_LABELS, Record
 from fda_flower.wire.protocol import CONFUSION
+
+if TYPE_CHECKING:
+    from flwr.app import ArrayRecord
 
 
 class StoredSources(Mapping[str, Record]):
@@ -448,7 +450,7 @@ def check_answers(run: Mapping[str, Any], before: Sequence[float], now: Sequence
     check_same_network(str(run.get("model")), before, now, "the run began", remedy)
 
 
-def check_same_model(arrays: ArrayRecord, initial: ArrayRecord) -> None:
+def check_same_model(arrays: "ArrayRecord", initial: "ArrayRecord") -> None:
     """Raise a `ConfigError` unless a checkpoint's arrays match the initial model's."""
     for name in {*arrays, *initial}:
         ours, other = arrays.get(name), initial.get(name)
