@@ -22,7 +22,7 @@ from fda_flower.models.split import KindsOfRows, Rows
 Step = Callable[[Tensor, Tensor], Tensor]
 """Trains on a batch, samples and labels, and returns its mean loss before the step."""
 
-Update = Callable[[list[Tensor], list[Tensor]], None]
+Update = Callable[[list[Tensor], list[Tensor]], object]
 """The step of an optimizer, in place: of parameters, by their gradients."""
 
 FIRST = {nn.Flatten, Rows, KindsOfRows, PlainColumns}
@@ -130,7 +130,9 @@ def fastest(
         numbers = _tried(network, update, trained, x, y)
         loss = usual(x, y)
         known = [loss, *(parameter.grad for parameter in trained), *trained]
-        equal[key] = len(numbers) == len(known) and all(map(torch.equal, numbers, known))
+        equal[key] = len(numbers) == len(known) and all(
+            other is not None and torch.equal(one, other) for one, other in zip(numbers, known, strict=True)
+        )
         return loss
 
     return compared
@@ -219,9 +221,21 @@ def _adam(rate: float) -> Update:
             moments.append([torch.zeros(()) for _ in parameters])
         means, squares, steps = moments
         torch._foreach_add_(steps, 1)
-        known = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
-        state = gradients, means, squares, [], steps
-        torch._fused_adam_(parameters, *state, lr=rate, **known, amsgrad=False, maximize=False)
+        torch._fused_adam_(
+            parameters,
+            gradients,
+            means,
+            squares,
+            [],
+            steps,
+            lr=rate,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.0,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
 
     return update
 

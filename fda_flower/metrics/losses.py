@@ -32,7 +32,8 @@ def _of_classes(outputs: "NDArray[Any]", y: "NDArray[Any]") -> "NDArray[Any]":
 
     from fda_flower.aggregation.mixture import log_softmax
 
-    return -log_softmax(outputs)[np.arange(len(y)), y]
+    losses: NDArray[Any] = -log_softmax(outputs)[np.arange(len(y)), y]
+    return losses
 
 
 def _of_labels(outputs: "NDArray[Any]", y: "NDArray[Any]") -> "NDArray[Any]":

@@ -283,7 +283,9 @@ def table_network(
 
 def products(x: NDArray[Any], weight: NDArray[Any]) -> NDArray[np.float64]:
     """Return ``x Wᵀ`` in float64, shape ``(n, rows of W)``; each row has the same bits in any company."""
-    return np.einsum("nd,cd->nc", np.asarray(x, np.float64), np.asarray(weight, np.float64))
+    wide = (np.asarray(each, np.float64) for each in (x, weight))
+    outputs: NDArray[np.float64] = np.einsum("nd,cd->nc", *wide)
+    return outputs
 
 
 def by_batches(function: Callable[[NDArray[np.float64]], NDArray[Any]], x: NDArray[Any], width: int) -> Array:
@@ -297,7 +299,7 @@ def by_batches(function: Callable[[NDArray[np.float64]], NDArray[Any]], x: NDArr
 def flat(x: NDArray[Any]) -> Array:
     """Return samples as rows of float32; images of uint8 are in [0, 1] then."""
     rows = np.ascontiguousarray(x.reshape(len(x), prod(x.shape[1:])), np.float32)
-    return rows / 255 if x.dtype == np.uint8 else rows
+    return rows / np.float32(255) if x.dtype == np.uint8 else rows
 
 
 def check_like(layers: "Layers", shapes: Shapes) -> None:

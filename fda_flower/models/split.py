@@ -174,8 +174,9 @@ def rest_of(parts: SplitNetwork) -> LinearNetwork | None:
     assert isinstance(head, nn.Linear)
     if not all(isinstance(module, nn.Identity | nn.Flatten | nn.Sequential) for module in body.modules()):
         return None
-    several = isinstance(rows, KindsOfRows)
-    scaled = zip(rows.kinds, rows.own, strict=True) if several else [(rows, head.in_features)]
+    scaled = [(rows, head.in_features)]
+    if several := isinstance(rows, KindsOfRows):
+        scaled = [*zip(rows.kinds, rows.own, strict=True)]
     return LinearNetwork(tuple(_kind(*each) for each in scaled), head.out_features, several)
 
 

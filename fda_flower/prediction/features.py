@@ -353,7 +353,7 @@ def _adapted(
             names = keys_of(drawn.x) if samples.noise else keys[part]
             inputs |= {key: (names[place], drawn, place) for place, key in enumerate(keys[part])}
     chosen = [inputs[key] for key in _chosen(keys)]
-    inner = _each(lambda each: backbone.through_trunks(_input(*each[1:], device)), chosen, device)
+    inner = _each(lambda each: backbone.through_trunks(_input(each[1], each[2], device)), chosen, device)
     with _one_thread():
         for body, outputs in zip(backbone.bodies, zip(*inner, strict=True), strict=True):
             if isinstance(body.network, TwoStatistics):

@@ -115,6 +115,7 @@ class Trainer:
         device = find_device(config.device)
         domains = in_columns(config, data.domains)
         network = make_model(config, data.shape, data.classes)
+        assert isinstance(network, torch.nn.Module)
         self.model = in_precision(network, config.precision).to(device)
         first = domains[config.data.source_names[0]].train
         x, _ = next(batches(first, 1, torch.Generator().manual_seed(0), device=device))

@@ -69,7 +69,7 @@ def _check_trainable(
 
     x = torch.zeros(2, *shape)
     with torch.no_grad():
-        if backbone is not None:  # on the device that has made features
+        if isinstance(backbone, torch.nn.Module):  # on the device that has made features
             x = backbone(x.to(device_of(backbone))).cpu()
     check_training(name, trainable, x, classes)
 

@@ -147,7 +147,7 @@ def read_update(
         update = ClientUpdate.between(
             model, after, examples, int(steps), rate, buffers, overwrite=True, batch_size=int(batch_size)
         )
-    for name, layer in (update.parameters | update.buffers).items():
+    for name, layer in {**update.parameters, **update.buffers}.items():
         if not is_finite(layer):
             raise _not_finite(name, read_arrays(content, protocol.ARRAYS)[name])
     factor = 1.0 if max_norm is None or update.norm <= max_norm else max_norm / update.norm

@@ -157,11 +157,11 @@ def _of_record(content: RecordDict, head: ConfigRecord, table: _Table) -> tuple[
         else:
             _check_known("entry", [entry], {CONTENT, BUNDLE})
     others: dict[str, _Other] = {}
-    for place, (name, kind) in enumerate(table.items()):
+    for number, (name, kind) in enumerate(table.items()):
         if kind is None:
             raise _malformed(f"the kind of its record {_shown(name)} is missing")
         if isinstance(kind, str):
-            others[name] = _filled(name, kind, entries[str(place)])
+            others[name] = _filled(name, kind, entries[str(number)])
     return head[BUNDLE], others
 
 

@@ -79,7 +79,7 @@ def test_on_a_test_set_it_says_what_was_reached_and_the_net_benefit(ward_run):
     asked = ("--sensitivity", "0.8", "--confidence", "average", "--positive", "0", "--net-benefit", "0.2")
     found, model = as_json("evaluate", ward_run, *asked), load(ward_run)
     samples = own_test_set(model, ward_run).samples
-    flags, ill = model.predict_flag(samples, 0.8, "0", "average"), samples.y.numpy() == 0
+    flags, ill = model.predict_flag(samples, 0.8, "0", "average"), samples.y == 0
     reached = found["flags"]["reached"]
     assert reached["sensitivity"]["value"] == flags[ill].mean()
     assert reached["specificity"]["value"] == (~flags[~ill]).mean()

@@ -141,7 +141,7 @@ def test_frames_of_a_file_and_files_of_a_patient_stay_together(tmp_path, caplog)
         spec_of(write_scans(tmp_path / "a", two_frames, ".dcm"), "frame=all", "window=1000,2000")
     )
     for domain in frames.domains.values():
-        trained, tested = ({*part.x.paths} for part in (domain.train, domain.test))  # type: ignore[attr-defined]
+        trained, tested = ({*part.x.paths} for part in (domain.train, domain.test))
         assert trained.isdisjoint(tested)
         assert (len(domain.train) + len(domain.test), domain.test.units) == (40, 4)
     scans = write_scans(tmp_path / "b", ct, ".dcm")

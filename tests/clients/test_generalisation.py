@@ -24,7 +24,7 @@ def source(samples=None, **training):
     """IRM's source with so many samples, which are its first."""
     domain = load_federation(SPEC).domains["source-1"]
     if samples is not None:
-        domain = Domain("source-1", domain.train.take(torch.arange(samples)), domain.test)
+        domain = Domain("source-1", domain.train.take(np.arange(samples)), domain.test)
     settings = LocalTraining(**{"learning_rate": 0.01, "batch_size": 16, **training})
     return make(SourceClient, training=settings, domain=domain)
 

@@ -166,7 +166,7 @@ def test_all_is_as_it_was_at_the_end_and_after_an_error(width, error):
 
 def domain(unlabelled=50, **changes):
     whole = load_federation(SPEC).domains["target"]
-    rest = whole.unlabelled.take(torch.arange(unlabelled)) if unlabelled else None
+    rest = whole.unlabelled.take(np.arange(unlabelled)) if unlabelled else None
     parts = {name: replace(getattr(whole, name), **values) for name, values in changes.items()}
     return replace(whole, unlabelled=rest, **parts)
 

@@ -108,7 +108,7 @@ def test_the_real_files_have_flambys_sizes(seed):
     for split in data.values():
         for part in (split.train, split.test):
             assert part.x.shape == (len(part.y), 13)
-            assert (part.x.dtype, part.y.dtype) == (np.float32, np.int64)
+            assert [part.x.dtype, part.y.dtype] == [np.dtype(np.float32), np.dtype(np.int64)]
         varies = split.train.x.std(axis=0) > 0
         np.testing.assert_allclose(split.train.x.mean(axis=0), np.zeros(13), atol=1e-5)
         np.testing.assert_allclose(split.train.x.std(axis=0), varies, rtol=1e-5)

@@ -96,6 +96,7 @@ def test_the_largest_patient_is_tested_and_held_out_no_more_often_than_others():
         _, test = divide(whole.y, seed, "a", groups=list(map(str, groups.tolist())))
         _, held = hold_out(whole, HeldOut(0.2), seed, "a")
         for row, found in zip(times, (groups[test], held.groups), strict=True):
+            assert found is not None
             row[np.unique(found)] += 1
     assert ((times > 8) & (times < 35)).all(), "each with a chance of a fifth"
 

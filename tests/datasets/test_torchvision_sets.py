@@ -71,7 +71,7 @@ def test_archives_are_read_and_left_as_they_are(archives, tmp_path):
     assert np.array_equal(split.train.x, images(30, 30, 28, 28)[:, None])
     assert split.test.x.shape == (20, 1, 28, 28)
     assert split.train.y.tolist() == [i % 10 for i in range(30)]
-    assert (split.train.y.dtype, split.classes) == (np.int64, 10)
+    assert (split.train.y.dtype, split.classes) == (np.dtype(np.int64), 10)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -175,7 +175,7 @@ def test_the_archive_is_read_and_left_as_it_is(archive):
     expected = images(20, 0, 32, 32, 3).transpose(0, 3, 1, 2)
     assert np.array_equal(split.train.x[:20], expected)
     assert split.train.y[:20].tolist() == [i % 10 for i in range(20)]
-    assert (split.train.y.dtype, split.classes) == (np.int64, 10)
+    assert (split.train.y.dtype, split.classes) == (np.dtype(np.int64), 10)
     assert list(archive.parent.iterdir()) == [archive]
 
 

@@ -13,12 +13,11 @@ from torch import nn
 
 from fda_flower import run
 from fda_flower.clients.training import repeatable
-from fda_flower.datasets.samples import on_device
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.models import MODELS, build_model
 from fda_flower.models.devices import check_device, find_device, is_numbered, widest_float
 from fda_flower.models.parts import features_of, in_precision
-from fda_flower.prediction.batches import batches
+from fda_flower.prediction.batches import batches, on_device
 from fda_flower.prediction.model import LoadedModel
 from fda_flower.prediction.network_passes import predict
 from fda_flower.runs.config import RunConfig

@@ -50,5 +50,6 @@ def test_the_network_of_photos_needs_neither_timm_nor_torchvision(monkeypatch, t
     for package in ("timm", "torchvision"):
         monkeypatch.setitem(sys.modules, package, None)
     parts = split(build_model("efficientnet-lite0", (3, 64, 64), 5, 0), Train.read(train), (3, 64, 64))
+    assert parts.backbone is not None
     with torch.no_grad():
         assert parts.trainable.eval()(parts.backbone(images(64))).shape == (2, 5)

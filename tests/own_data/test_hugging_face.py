@@ -398,7 +398,7 @@ def test_a_regression_of_rows_is_scaled_by_its_sources(tmp_path):
     assert options["label_mean"] == pytest.approx(np.mean(sources), abs=0.05)
     assert options["label_deviation"] == pytest.approx(np.std(sources), abs=0.05)
     federation = load_federation(spec)
-    assert (federation.classes, federation.domains["a"].train.y.dtype) == (1, np.float32)
+    assert (federation.classes, federation.domains["a"].train.y.dtype) == (1, np.dtype(np.float32))
 
 
 def test_images_stored_sideways_are_turned_and_the_size_follows_from_some_of_each_domain(

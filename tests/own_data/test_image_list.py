@@ -59,7 +59,7 @@ def test_one_list_gives_labels_patients_and_domains(listed):
         assert domain.train.units + domain.test.units == 10
         assert len(domain.train) + len(domain.test) == 20
         assert {*domain.train.groups.tolist()}.isdisjoint(domain.test.groups.tolist())
-    first = data.domains["a"].train.x.paths[0]  # type: ignore[attr-defined]
+    first = data.domains["a"].train.x.paths[0]
     assert first.read_bytes() == (listed / first.relative_to(listed)).read_bytes()
 
 

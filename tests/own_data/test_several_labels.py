@@ -63,7 +63,7 @@ def test_labels_are_read_in_the_order_of_the_option_and_a_rare_one_is_in_both_pa
     assert (data.classes, data.class_names, spec.task) == (3, LABELS, "multilabel")
     for site, domain in enumerate(data.domains.values()):
         for samples in (domain.train, domain.test):
-            assert (samples.task, samples.y.dtype) == ("multilabel", np.float32)
+            assert (samples.task, samples.y.dtype) == ("multilabel", np.dtype(np.float32))
             assert samples.y[:, 2].sum() == 1
         both = np.concatenate([domain.train.y, domain.test.y])
         assert sorted(both.tolist()) == sorted(findings(seed=site).astype(float).tolist())

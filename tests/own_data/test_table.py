@@ -462,7 +462,7 @@ def test_a_regression_has_numbers_in_units_of_the_sources_deviation(tmp_path):
     federation = load_federation(spec)
     assert (federation.target, federation.classes, federation.class_names) == ("c", 1, ())
     y = federation.domains["a"].train.y
-    assert (y.dtype, y.shape) == (np.float32, (16, 1))
+    assert (y.dtype, y.shape) == (np.dtype(np.float32), (16, 1))
     assert set((y * 50.3 + 160.0).round().flatten().tolist()) < set(range(100, 120))
     options.pop("label_mean")
     assert "label_mean" not in dict(spec_of(tmp_path, **options).dataset_options)

@@ -164,6 +164,7 @@ def test_a_folder_of_another_reference_or_of_more_rounds_is_refused(small, tmp_p
 def test_erm_with_one_source_is_plain_local_training_with_the_same_batches(small):
     trainer = trainer_of("central:erm", **small, sources=1, rounds=1, epochs=2)
     model, (source,) = make_model(trainer.config, (1, 8, 8), 10), trainer.sources.values()
+    assert isinstance(model, torch.nn.Module)
     name, training = source.domain.name, LocalTraining(0.003, 32, epochs=2)
     generator = torch.Generator().manual_seed(derive_seed(0, "train", 1, name))
     steps, loss = train(model, source.domain.train, training, generator)

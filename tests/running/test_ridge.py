@@ -141,7 +141,7 @@ def test_more_rounds_are_not_run_and_a_run_is_resumed(tmp_path):
     check_same(whole, again)
     with_warmup = run(**DIGITS, method="ridge", warmup_rounds=1).model  # whose network PyTorch trains
     for name, array in whole.model.items():
-        np.testing.assert_allclose(with_warmup[name], array, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(np.float64(with_warmup[name]), np.float64(array), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])

@@ -69,7 +69,7 @@ def test_an_empty_set_says_that_none_fits(classes, tmp_path):
 def test_the_record_and_the_summary_tell_what_the_usual_sets_reach(classes):
     model, figures = load(classes.path), classes.history[-1]["sets"]
     new = own_test_set(model, classes.path)
-    sets, y = model.predict_set(new.samples), new.samples.y.numpy()
+    sets, y = model.predict_set(new.samples), new.samples.y
     single = sets.sum(axis=1) == 1
     held = sets[np.arange(len(y)), y]
     assert figures == pytest.approx(
@@ -89,7 +89,7 @@ def test_intervals_are_in_the_unit_of_the_label(numbers, tmp_path):
     model = load(numbers.path)
     new = own_test_set(model, numbers.path)
     low, high = model.predict_interval(new.samples)
-    labels = model.labels(new.samples.y.numpy()).reshape(low.shape)
+    labels = model.labels(new.samples.y).reshape(low.shape)
     figures = numbers.history[-1]["sets"]
     assert figures["coverage"] == pytest.approx(((low <= labels) & (labels <= high)).mean())
     assert figures["width"] == pytest.approx((high - low).mean(), rel=1e-5)

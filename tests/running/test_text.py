@@ -115,7 +115,7 @@ def test_each_text_is_encoded_once_for_all_seeds_and_methods(settings, tmp_path,
     monkeypatch.setenv("FDA_CACHE_DIR", str(tmp_path))
     runs = []
     for more in ({"seed": 1}, {"method": "target-only", "seed": 2}, {"seed": 1}):
-        network._stores.cache_clear()
+        network._store.cache_clear()
         runs.append(run(**{**settings, **more}))
     check_same(*runs[::2])
     files = [load_file(path)["keys"] for path in tmp_path.rglob("*.safetensors")]
