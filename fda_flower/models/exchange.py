@@ -76,7 +76,7 @@ class Exchange:
     def _find(cls, network: Network, own: str) -> "Exchange":
         frozen = _frozen(network)
         fixed = set(frozen)
-        moving = [name for name in arrays_of(network) if name not in fixed]
+        moving = [name for name in layers_of(network) if name not in fixed]
         if frozen and not moving:
             raise ConfigError(
                 f"the network {type(network).__name__} has no parameter with requires_grad, so that there is "
@@ -92,7 +92,7 @@ class Exchange:
 
     def layers(self, network: Network) -> dict[str, NDArray[Any]]:
         """Return copies of a network's unfrozen arrays, in the order of its dictionary."""
-        own = arrays_of(network)
+        own = layers_of(network)
         return {name: own[name].copy() for name in self.moving}
 
     def named(self, arrays: Layers) -> dict[str, NDArray[Any]]:
@@ -128,7 +128,7 @@ class Exchange:
 _KNOWN: WeakKeyDictionary[Network, dict[str, Exchange]] = WeakKeyDictionary()
 
 
-def arrays_of(network: Network) -> Layers:
+def layers_of(network: Network) -> Layers:
     """Return the arrays of a network's state dictionary, in its order; they may share its memory."""
     if isinstance(network, LinearNetwork):
         return network.layers
@@ -147,7 +147,7 @@ def _frozen(network: Network) -> tuple[str, ...]:
 
 def frozen_layers(network: Network) -> dict[str, NDArray[Any]]:
     """Return copies of a network's frozen arrays."""
-    own = arrays_of(network)
+    own = layers_of(network)
     return {name: own[name].copy() for name in _frozen(network)}
 
 

@@ -29,7 +29,7 @@ def knots_of(columns: int) -> NDArray[np.float32]:
     return np.array(KNOTS if columns <= MOST else (), np.float32)
 
 
-def hinges(x: Any, knots: Any, xp: Any) -> Any:
+def bends(x: Any, knots: Any, xp: Any) -> Any:
     """Return ``(z, max(z − knot, 0), ...)`` of ``d`` columns ``z``, over ``√(3d)``; shape ``(n, 4d)``.
 
     All ``z`` come first, then knot by knot. Each number follows from one other alone.

@@ -36,7 +36,7 @@ BATCH = 256
 
 
 @dataclass(frozen=True)
-class Kind:
+class RowKind:
     """Features of one network: their number, and how they become a row.
 
     `scaling` is ``"length"``, to unit length with a `power` (see `formulas.unit_rows`), ``"columns"`` (see
@@ -54,7 +54,7 @@ class LinearNetwork:
 
     Attributes
     ----------
-    kinds : tuple of Kind
+    kinds : tuple of RowKind
         The features of each network, one after the other in a sample.
     classes : int
         Number of outputs.
@@ -64,12 +64,12 @@ class LinearNetwork:
 
     Examples
     --------
-    >>> network = LinearNetwork((Kind(2),), classes=3)
+    >>> network = LinearNetwork((RowKind(2),), classes=3)
     >>> {name: array.shape for name, array in network.layers.items()}
     {'head.weight': (3, 2), 'head.bias': (3,)}
     """
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[RowKind, ...]
     classes: int
     several: bool = False
 
@@ -133,7 +133,7 @@ class LinearNetwork:
     def _power(self, number: int) -> str:
         return f"rows.kinds.{number}.power" if self.several else "rows.power"
 
-    def _scaled(self, number: int, kind: Kind, x: Array, layers: "Layers") -> Array:
+    def _scaled(self, number: int, kind: RowKind, x: Array, layers: "Layers") -> Array:
         if kind.scaling == "none":
             return x
         if kind.scaling == "columns":
@@ -143,12 +143,12 @@ class LinearNetwork:
 
 
 @dataclass(frozen=True, eq=False)
-class Features:
+class TableFeatures:
     """Fixed features of a table's columns, by one network without its head.
 
     Attributes
     ----------
-    kind : Kind
+    kind : RowKind
         Their number, and how they become a row.
     of : callable
         A function from columns, float32, shape ``(n, columns)``, and arrays to features.
@@ -158,37 +158,39 @@ class Features:
         Returns the arrays that are the same at every site.
     """
 
-    kind: Kind
+    kind: RowKind
     of: Callable[[Array, "Layers"], Array]
     shapes: Shapes = field(default_factory=dict)
     drawn: Callable[[], "Layers"] = dict
 
 
-def _columns(columns: int) -> Features:
-    return Features(Kind(columns, "columns"), lambda x, _: x)
+def _columns(columns: int) -> TableFeatures:
+    return TableFeatures(RowKind(columns, "columns"), lambda x, _: x)
 
 
-def _hinges(columns: int) -> Features:
+def _hinges(columns: int) -> TableFeatures:
     knots = formulas.knots_of(columns)
-    kind, name = Kind((1 + len(knots)) * columns), "0.knots"
+    kind, name = RowKind((1 + len(knots)) * columns), "0.knots"
 
     def of(x: Array, arrays: "Layers") -> Array:
-        return formulas.hinges(x, arrays[name], np)  # type: ignore[no-any-return]
+        return formulas.bends(x, arrays[name], np)  # type: ignore[no-any-return]
 
-    return Features(kind, of, {name: knots.shape}, lambda: {name: knots})
+    return TableFeatures(kind, of, {name: knots.shape}, lambda: {name: knots})
 
 
-def _fourier(columns: int) -> Features:
+def _fourier(columns: int) -> TableFeatures:
     number, name = len(formulas.SCALES) * formulas.FREQUENCIES, "0.frequencies"
 
     def of(x: Array, arrays: "Layers") -> Array:
         return by_batches(lambda each: formulas.waves(products(each, arrays[name]), np), x, 2 * number)
 
     shapes = {name: (number, columns)}
-    return Features(Kind(2 * number, "length"), of, shapes, lambda: {name: formulas.frequencies_of(columns)})
+    return TableFeatures(
+        RowKind(2 * number, "length"), of, shapes, lambda: {name: formulas.frequencies_of(columns)}
+    )
 
 
-OF_TABLES: Mapping[str, Callable[[int], Features]] = {
+OF_TABLES: Mapping[str, Callable[[int], TableFeatures]] = {
     "logistic": _columns,
     "hinges": _hinges,
     "fourier": _fourier,
@@ -202,17 +204,17 @@ class TableBody:
 
     Attributes
     ----------
-    parts : tuple of Features
+    parts : tuple of TableFeatures
         The features of each network, which are one after the other.
     layers : Mapping
         All arrays by the names in the state dictionary, with a factor of 1 for each network.
     """
 
-    parts: tuple[Features, ...]
+    parts: tuple[TableFeatures, ...]
     layers: "Layers"
 
     @classmethod
-    def of(cls, parts: Sequence[Features], layers: "Layers | None" = None) -> "TableBody":
+    def of(cls, parts: Sequence[TableFeatures], layers: "Layers | None" = None) -> "TableBody":
         """Return the body with its own arrays, or with `layers` of a file.
 
         Raises a `ConfigError` if these have other names or shapes.
@@ -233,14 +235,14 @@ class TableBody:
         return np.concatenate(made, axis=1)
 
 
-def _named(parts: Sequence[Features]) -> Iterator[tuple[str, Features]]:
+def _named(parts: Sequence[TableFeatures]) -> Iterator[tuple[str, TableFeatures]]:
     """Yield the beginning of the names of each network's arrays, and its features."""
     for number, part in enumerate(parts):
         yield (f"bodies.{number}." if len(parts) > 1 else ""), part
 
 
 def _state(
-    parts: Sequence[Features], factor: Value, inside: Callable[[Features], Mapping[str, Value]]
+    parts: Sequence[TableFeatures], factor: Value, inside: Callable[[TableFeatures], Mapping[str, Value]]
 ) -> dict[str, Value]:
     """Return what there is of each array of a body: of its factor, and of the ones `inside`."""
     state = dict[str, Value]()

@@ -39,7 +39,7 @@ class Hinges(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map rows, shape ``(n, d)``, to features, shape ``(n, 4d)``: first all ``z``, then knot by knot."""
-        features: Tensor = formulas.hinges(x, self.knots, torch)
+        features: Tensor = formulas.bends(x, self.knots, torch)
         return features
 
 

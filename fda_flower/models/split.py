@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fda_flower.errors import ConfigError, invalid
 from fda_flower.models import ADABN, AND, Train, formulas
 from fda_flower.models.kinds import Together, TwoStatistics
-from fda_flower.models.linear import Kind, LinearNetwork
+from fda_flower.models.linear import LinearNetwork, RowKind
 from fda_flower.models.parts import has_body, head_of
 from fda_flower.models.rows import Hinges, PlainColumns
 
@@ -180,10 +180,10 @@ def rest_of(parts: SplitNetwork) -> LinearNetwork | None:
     return LinearNetwork(tuple(_kind(*each) for each in scaled), head.out_features, several)
 
 
-def _kind(scaling: nn.Module, width: int) -> Kind:
+def _kind(scaling: nn.Module, width: int) -> RowKind:
     if isinstance(scaling, Rows):
-        return Kind(width, "length", float(scaling.power))
-    return Kind(width, "columns" if isinstance(scaling, PlainColumns) else "none")
+        return RowKind(width, "length", float(scaling.power))
+    return RowKind(width, "columns" if isinstance(scaling, PlainColumns) else "none")
 
 
 class SideBySide(nn.Module):

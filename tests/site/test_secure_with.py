@@ -14,7 +14,7 @@ from fda_flower import RunConfig, run
 from fda_flower.client_app import make_client_app
 from fda_flower.deployment import make_key
 from fda_flower.errors import ConfigError
-from fda_flower.models.exchange import arrays_of
+from fda_flower.models.exchange import layers_of
 from fda_flower.runs.network import make_model
 from fda_flower.site.node import Site as Node
 from fda_flower.supernode.gate import Gate
@@ -59,7 +59,7 @@ class Site:
         self.node |= {"secure-with": listed(known, *OTHERS), **node}
         self.context = Context(run_id, 2, self.node, RecordDict(), {})
         self.app = make_client_app(MASKED)
-        self.model = to_record(arrays_of(make_model(MASKED, (1, 8, 8), 10)))
+        self.model = to_record(layers_of(make_model(MASKED, (1, 8, 8), 10)))
 
     def message(self, stage, entries=None, number=1):
         question = MaskSums(stage=stage, entries=None if entries is None else wire.from_bytes(entries))

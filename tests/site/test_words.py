@@ -12,7 +12,7 @@ from fda_flower.client_app import forget, make_client_app
 from fda_flower.clients import serve
 from fda_flower.clients.secure_sums import as_masked
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.models.exchange import arrays_of
+from fda_flower.models.exchange import layers_of
 from fda_flower.runs.network import make_model
 from fda_flower.site import read_log
 from fda_flower.site.words import KEPT, KeptError, told
@@ -115,7 +115,7 @@ def test_what_a_sites_own_files_are_stays_too(what, tmp_path):
     node: dict[str, Any] = {"domain": "north", "data-dir": str(tmp_path), "state-dir": str(tmp_path)}
     node |= {"secure-with": "any", "secure-key": str(tmp_path / "key")} if secure else {}
     node |= {} if secure else {"dp-clip": 1.0, "dp-noise": 1.0}
-    model = arrays_of(make_model(config, (1,), 2))
+    model = layers_of(make_model(config, (1,), 2))
     for kind in ("query.role", "train.mask_sums" if secure else "train"):
         question = MaskSums(stage=KEYS).records() if secure else {}
         settings = ConfigRecord({"server-round": 1})
