@@ -29,9 +29,9 @@ def targets_of_labels(labels: NDArray[Any]) -> Array:
 
 
 def log_likelihood(outputs: Array, labels: NDArray[Any]) -> Array:
-    """Return the logarithm of the probability of each sample's labels, shape ``(n,)``.
+    """Return the logarithm of the probability of each sample's labels, shape ``(..., n)``.
 
-    Classes, shape ``(n,)``, have the softmax of `outputs`, ``(n, C)``. Several labels, 0 or 1, shape
+    Classes, shape ``(n,)``, have the softmax of `outputs`, ``(..., n, C)``. Several labels, 0 or 1, shape
     ``(n, L)``, are each a pair of classes with the outputs ``−F`` and ``F``, and their logarithms add up.
 
     Examples
@@ -42,6 +42,6 @@ def log_likelihood(outputs: Array, labels: NDArray[Any]) -> Array:
     array([-0.82])
     """
     if labels.ndim == 1:
-        return np.asarray(log_softmax(outputs)[np.arange(len(labels)), labels])
+        return np.asarray(log_softmax(outputs)[..., np.arange(len(labels)), labels])
     logits = TO_LOGITS * np.asarray(outputs, np.float64)
-    return np.asarray(-np.logaddexp(0.0, np.where(labels > 0, -logits, logits)).sum(axis=1))
+    return np.asarray(-np.logaddexp(0.0, np.where(labels > 0, -logits, logits)).sum(axis=-1))

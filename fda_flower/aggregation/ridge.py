@@ -79,6 +79,9 @@ ROUNDING = 1e-13
 TEMPERATURES = np.geomspace(0.5, 60, 40)
 """Candidate values of ``σ``."""
 
+AT_ONCE = 2**15
+"""Outputs at several ``σ`` that are computed together: more of them leave the cache."""
+
 
 @dataclass(frozen=True)
 class Head:
@@ -208,7 +211,7 @@ def fit_ridge(
     gram: Array | None = None,
     paths: Paths = "both",
     groups: NDArray[Any] | None = None,
-    factor: Array | None = None,
+    pooled: tuple[Array, Array] | None = None,
 ) -> RidgeFit:
     """Fit the target's heads, and weigh them.
 
@@ -225,8 +228,8 @@ def fit_ridge(
     groups : array, optional
         The unit of each row, such as a patient, shape ``(n,)``, which is left out as a whole. Default: each
         row is its own.
-    factor : array, optional
-        ``L`` with ``L Lᵀ = Σ G_i + I``, if it is known already.
+    pooled : tuple of array, optional
+        ``L`` with ``L Lᵀ = Σ G_i + I``, and ``(L Lᵀ)⁻¹ Xᵀ``, if they are known already.
 
     Raises
     ------
@@ -250,20 +253,21 @@ def fit_ridge(
     solutions = list(np.asarray(solution, np.float64).reshape(-1, *solution.shape[-2:]))
     for name in dict.fromkeys(path for path, _ in HEADS[paths]):
         strengths = [strength for path, strength in HEADS[paths] if path == name]
-        path = RegularizationPath(x, name, _factor(name, gram, factor), units)
+        factor, back = _pooled(gram, pooled) if name == "pooled" else (None, None)
+        path = RegularizationPath(x, name, factor, units, back)
         for start in [np.zeros_like(solutions[0])] if name == "target" else solutions:
             heads += path.heads(targets, start, strengths)
     weights, judged = weighed([head.judged for head in heads], units)
     return RidgeFit(tuple(heads), weights, targets, judged)
 
 
-def _factor(path: str, gram: Array | None, known: Array | None) -> Array | None:
-    """Return ``L`` with ``L Lᵀ = Σ G_i + I`` for *pooled*; the other paths have the metric ``I``."""
-    if path != "pooled" or known is not None:
-        return known if path == "pooled" else None
+def _pooled(gram: Array | None, known: tuple[Array, Array] | None) -> tuple[Array, Array | None]:
+    """Return ``L`` with ``L Lᵀ = Σ G_i + I`` and, if it is known, ``(L Lᵀ)⁻¹ Xᵀ``."""
+    if known is not None:
+        return known
     if gram is None:
         raise ValueError("the path 'pooled' needs the sources' sums of squares")
-    return factorised(gram)
+    return factorised(gram), None
 
 
 def likelihoods(residuals: Sequence[Array], units: Units, power: float | None = None) -> Array:
@@ -299,16 +303,23 @@ def weighed(residuals: Sequence[Array], units: Units) -> tuple[Array, Array]:
 class RegularizationPath:
     """The ridge regressions with one kernel: ``W = a W_S + back (K + λ)⁻¹ (Y − a X W_S)``.
 
-    `back` is ``Xᵀ`` or, with the `factor` ``L`` of *pooled*, ``(L Lᵀ)⁻¹ Xᵀ``. The path *sources* has no
-    kernel: its head is ``W_S``. The `units` are left out; by default each row.
+    `back` is ``Xᵀ`` or, with the `factor` ``L`` of *pooled*, ``(L Lᵀ)⁻¹ Xᵀ``, unless it is known. The path
+    *sources* has no kernel: its head is ``W_S``. The `units` are left out; by default each row.
     """
 
     def __init__(
-        self, rows: Array, name: str, factor: Array | None = None, units: Units | None = None
+        self,
+        rows: Array,
+        name: str,
+        factor: Array | None = None,
+        units: Units | None = None,
+        back: Array | None = None,
     ) -> None:
         self.rows, self.name = rows, name
         self.units = units or Units.of(len(rows))
-        self.back = rows.T if factor is None else solved(factor, rows.T)
+        if back is None:
+            back = rows.T if factor is None else solved(factor, rows.T)
+        self.back = back
         self.kernel = Kernel.none(rows) if name == "sources" else Kernel.of(rows, self.back, factor)
 
     def left_out(self, strength: float, values: Array, projected: Array | None = None) -> Array:
@@ -380,15 +391,20 @@ def fit_temperature(
     With `units` of several rows the sum is over units, of each one's mean.
     """
     units = units or Units.of(len(labels))
-    losses = [
-        -units.sum(log_likelihood(sigma * outputs, labels)) + np.log(sigma / usual) ** 2 / 2
-        for sigma in TEMPERATURES
-    ]
+    pairs = zip(TEMPERATURES, _by_temperature(outputs, labels), strict=True)
+    losses = [-units.sum(chosen) + np.log(sigma / usual) ** 2 / 2 for sigma, chosen in pairs]
     return float(TEMPERATURES[int(np.argmin(losses))])
 
 
 def temperatures_without(outputs: Array, labels: NDArray[Any], usual: float, units: Units) -> Array:
     """Return for each row the ``σ`` that fits the labels of all other units, shape ``(n, 1)``."""
-    losses = np.stack([-units.means(log_likelihood(s * outputs, labels)) for s in TEMPERATURES])
+    losses = np.stack([-units.means(chosen) for chosen in _by_temperature(outputs, labels)])
     others = losses.sum(axis=1, keepdims=True) - losses + np.log(TEMPERATURES / usual)[:, None] ** 2 / 2
     return np.asarray(TEMPERATURES[others.argmin(axis=0)][units.numbers, None])
+
+
+def _by_temperature(outputs: Array, labels: NDArray[Any]) -> Array:
+    """Return the `log_likelihood` of outputs times each of `TEMPERATURES`, shape ``(T, n)``."""
+    number = len(TEMPERATURES)
+    parts = np.array_split(TEMPERATURES, min(number, 1 + number * outputs.size // AT_ONCE))
+    return np.concatenate([log_likelihood(part[:, None, None] * outputs, labels) for part in parts])

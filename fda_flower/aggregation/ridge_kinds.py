@@ -37,7 +37,15 @@ from fda_flower.aggregation.features import shape_of_head
 from fda_flower.aggregation.kernel import Kernel
 from fda_flower.aggregation.labels import log_likelihood
 from fda_flower.aggregation.mixture import log_softmax
-from fda_flower.aggregation.ridge import Paths, RidgeFit, fit_ridge, fit_temperature, likelihoods, weighed
+from fda_flower.aggregation.ridge import (
+    Paths,
+    RidgeFit,
+    fit_ridge,
+    fit_temperature,
+    likelihoods,
+    paths_of,
+    weighed,
+)
 from fda_flower.aggregation.sums import USUAL_TEMPERATURE, Array, factorised, solved
 from fda_flower.aggregation.units import Units, shared
 from fda_flower.aggregation.updates import Layers
@@ -154,14 +162,19 @@ class Kind:
     unlabelled: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     @cached_property
-    def factor(self) -> Array | None:
-        """``L`` with ``L Lᵀ = Σ G_i + I``; None without a `gram`."""
-        return None if self.gram is None else factorised(self.gram)
+    def pooled(self) -> tuple[Array, Array] | None:
+        """``L`` with ``L Lᵀ = Σ G_i + I``, and ``(L Lᵀ)⁻¹ Xᵀ``; None without a `gram`."""
+        if self.gram is None:
+            return None
+        factor = factorised(self.gram)
+        return factor, solved(factor, self.rows.T)
 
     def of_rows(self, chosen: NDArray[np.bool_]) -> "Kind":
         """Return the kind with some of the labelled rows, and none without labels."""
         part = Kind(self.rows[chosen], self.solution, self.gram)
-        vars(part)["factor"] = self.factor  # the same, and slow to compute
+        if self.pooled is not None:  # slow to compute
+            factor, back = self.pooled
+            vars(part)["pooled"] = factor, np.ascontiguousarray(back[:, chosen])
         return part
 
 
@@ -238,7 +251,11 @@ def fit_kinds(
     ValueError
         For the reasons of `fit_ridge`.
     """
-    fits = [fit_ridge(k.rows, targets, k.solution, k.gram, paths, groups, k.factor) for k in kinds]
+    pools = "pooled" in paths_of(paths)
+    fits = [
+        fit_ridge(k.rows, targets, k.solution, k.gram, paths, groups, k.pooled if pools else None)
+        for k in kinds
+    ]
     twice = len(kinds[0].unlabelled) > 0 and paths in ("both", "shrunk")
     classes = labels if twice and labels is not None and labels.ndim == 1 else None
     if len(kinds) == 1 and classes is None:
