@@ -134,7 +134,7 @@ def evaluate(
     trust: Trust = False,
 ) -> None:
     """Evaluate a run's model on labelled samples: --csv, --images in folders by class, or its test set."""
-    from fda_flower.metrics import intervals_of, measure
+    from fda_flower.metrics import measure_with_intervals
     from fda_flower.reporting.summary import Sampling
     from fda_flower.reporting.words import describe_sets, judge, support_of
 
@@ -147,9 +147,9 @@ def evaluate(
     outputs, y = model.outputs(new.samples, new.drawing), new.samples.truth
     pair = (model.labels(outputs), model.labels(y)) if model.about.task == "regression" else (outputs, y)
     predicted, labels = pair
-    metrics = measure(predicted, labels, model.about.task, model.about.mask)
     groups, units = new.samples.groups, None if new.samples.units == len(y) else new.samples.units
-    intervals = intervals_of(predicted, labels, model.about.task, groups)
+    task, mask = model.about.task, model.about.mask
+    metrics, intervals = measure_with_intervals(predicted, labels, task, groups, mask)
     headline = headline_beside(run, model.about, outputs, y, metrics)
     baseline = baseline_of(model.about, outputs, y, metrics)
     others = {name: value for name, value in baseline.items() if name != headline}

@@ -16,7 +16,7 @@ from fda_flower.aggregation import Calibration, Layers
 from fda_flower.aggregation.conformal import exact
 from fda_flower.clients.calibration import kept_calibration
 from fda_flower.clients.columns import read_domain, received_columns
-from fda_flower.clients.measures import limits_of, metrics_of
+from fda_flower.clients.measures import metrics_and_limits, metrics_of
 from fda_flower.clients.private_state import PrivateState
 from fda_flower.clients.settings import LocalTraining
 from fda_flower.clients.trainee import Settings, Trainee
@@ -174,8 +174,9 @@ class DomainClient(Trainee):
         """
         before = self.layers() if self.adapts(config) else None
         outputs = predictor.outputs(passes or self.passes(config))
-        metrics = self.metrics_of(outputs, self.domain.test) | self._units_of(outputs)
-        metrics |= limits_of(outputs, self.domain.test, self.domain.labels)
+        test, loss = self.domain.test, self._loss_of(outputs, self.domain.test)
+        metrics, limits = metrics_and_limits(outputs, test, loss, self.domain.labels, self.domain.mask)
+        metrics |= self._units_of(outputs) | limits
         if calibration is not None:
             metrics |= self._metrics_of_sets(calibration, outputs)
         reply = EvaluateReply(len(outputs), metrics, self._details(outputs, config))

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 from numpy.typing import NDArray
 
 from fda_flower.datasets import Samples
-from fda_flower.metrics import HIGH, LOW, METRICS, intervals_of, measure
+from fda_flower.metrics import HIGH, LOW, METRICS, measure, measure_with_intervals
 
 ToLabels: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 """Converts a regression's outputs and labels to the labels' unit."""
@@ -23,21 +23,32 @@ def metrics_of(
 
     For a regression `to_labels` converts outputs and labels, for all but the `loss`. A `mask` has ``dice``.
     """
-    task = samples.task
-    measured = measure(*_as_labels(outputs, samples, to_labels), task, mask)
-    infinite = task == "regression" and "r2" not in measured
-    return {"loss": loss, **({"r2": 1 - loss} if infinite else {}), **measured}
+    measured = measure(*_as_labels(outputs, samples, to_labels), samples.task, mask)
+    return _with_loss(measured, samples, loss)
 
 
-def limits_of(outputs: NDArray[Any], samples: Samples, to_labels: ToLabels | None = None) -> dict[str, float]:
-    """Return the ends of the metrics' intervals, by their names in `fda_flower.metrics.LIMITS`."""
-    intervals = intervals_of(*_as_labels(outputs, samples, to_labels), samples.task, samples.groups)
-    return {
+def metrics_and_limits(
+    outputs: NDArray[Any],
+    samples: Samples,
+    loss: float,
+    to_labels: ToLabels | None = None,
+    mask: bool = False,
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return `metrics_of`, and the ends of their intervals by their names in `fda_flower.metrics.LIMITS`."""
+    pair = _as_labels(outputs, samples, to_labels)
+    measured, intervals = measure_with_intervals(*pair, samples.task, samples.groups, mask)
+    limits = {
         f"{name}{end}": value
         for name, ends in intervals.items()
         if not METRICS[name].share
         for end, value in zip((LOW, HIGH), ends, strict=True)
     }
+    return _with_loss(measured, samples, loss), limits
+
+
+def _with_loss(measured: dict[str, float], samples: Samples, loss: float) -> dict[str, float]:
+    infinite = samples.task == "regression" and "r2" not in measured
+    return {"loss": loss, **({"r2": 1 - loss} if infinite else {}), **measured}
 
 
 def _as_labels(

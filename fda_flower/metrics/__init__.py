@@ -27,7 +27,7 @@ from fda_flower.metrics.labels import (
     probabilities_of_labels,
     units_by_label,
 )
-from fda_flower.metrics.limits import intervals_of
+from fda_flower.metrics.limits import intervals_of, measure_with_intervals
 from fda_flower.metrics.measuring import Judge, measure
 from fda_flower.metrics.names import (
     ASKED,
@@ -89,6 +89,7 @@ __all__ = [
     "measure",
     "measure_intervals",
     "measure_sets",
+    "measure_with_intervals",
     "metric_names",
     "of_mean",
     "of_most_frequent",

@@ -4,6 +4,7 @@ NumPy is imported only to compute a metric.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fda_flower.metrics.ranking import ranked
@@ -154,21 +155,46 @@ def brier_losses(probabilities: "NDArray[np.float64]", y: "NDArray[Any]") -> "ND
     return np.asarray((np.square(probabilities).sum(axis=0) - 2 * right + 1) / 2)
 
 
+class Classified:
+    """Outputs for samples of classes, and what both their metrics and their intervals follow from."""
+
+    def __init__(self, outputs: "NDArray[Any]", y: "NDArray[Any]") -> None:
+        self.y, self.predicted, self.probabilities = y, outputs.argmax(axis=1), probabilities_of(outputs)
+        self.right = self.predicted == y
+        self.counts = _counts(y, self.predicted, outputs.shape[1])
+
+    @cached_property
+    def sides(self) -> "dict[int, NDArray[np.bool_]]":
+        """Whether each sample is of a class, by the classes with samples."""
+        return {label: self.y == label for label in self.counts.sum(axis=1).nonzero()[0].tolist()}
+
+    @cached_property
+    def rankings(self) -> list[tuple[float, float]]:
+        """What `ranked` says of each class with samples; none without probabilities."""
+        p = self.probabilities
+        return [] if p is None else [ranked(p[label], side) for label, side in self.sides.items()]
+
+    @cached_property
+    def losses(self) -> "NDArray[np.float64] | None":
+        """The `brier_losses`; None without probabilities."""
+        return None if self.probabilities is None else brier_losses(self.probabilities, self.y)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics of classes; see `fda_flower.metrics.measure`."""
+        import numpy as np
+
+        metrics = {"accuracy": int(self.right.sum()) / len(self.y), **_means_over_classes(self.counts)}
+        if self.probabilities is None or self.losses is None:
+            return metrics
+        areas, precisions = zip(*self.rankings, strict=True)
+        if len(areas) > 1:
+            metrics["auroc"] = float(np.mean(areas))
+        metrics["auprc"] = float(np.mean(precisions))
+        metrics["brier"] = float(self.losses.mean())
+        metrics["ece"] = calibration_error(self.probabilities.max(axis=0), self.right)
+        return metrics
+
+
 def measure_classes(outputs: "NDArray[Any]", y: "NDArray[Any]") -> dict[str, float]:
     """Return the metrics of classes; see `fda_flower.metrics.measure`."""
-    import numpy as np
-
-    predicted = outputs.argmax(axis=1)
-    right, counts = predicted == y, _counts(y, predicted, outputs.shape[1])
-    present = np.flatnonzero(counts.sum(axis=1))
-    metrics = {"accuracy": int(right.sum()) / len(y), **_means_over_classes(counts)}
-    probabilities = probabilities_of(outputs)
-    if probabilities is None:
-        return metrics
-    areas, precisions = zip(*(ranked(probabilities[label], y == label) for label in present), strict=True)
-    if len(present) > 1:
-        metrics["auroc"] = float(np.mean(areas))
-    metrics["auprc"] = float(np.mean(precisions))
-    metrics["brier"] = float(brier_losses(probabilities, y).mean())
-    metrics["ece"] = calibration_error(probabilities.max(axis=0), right)
-    return metrics
+    return Classified(outputs, y).metrics()

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.metrics.classes import brier_losses, probabilities_of
+from fda_flower.metrics.classes import Classified
 from fda_flower.metrics.intervals import (
     CONFIDENCE,
     Z,
@@ -21,6 +21,7 @@ from fda_flower.metrics.intervals import (
     whole_units,
 )
 from fda_flower.metrics.labels import probabilities_of_labels
+from fda_flower.metrics.measuring import measure
 from fda_flower.metrics.ranking import auroc_interval, precision_interval, ranked
 from fda_flower.metrics.survival import intervals_of_survival
 from fda_flower.names.tasks import Task
@@ -69,28 +70,45 @@ def intervals_of(
     >>> [round(end, 2) for end in intervals_of(outputs, np.array([0, 0, 1, 1]))["auroc"]]
     [0.39, 1.0]
     """
-    if units is not None and len(set(units.tolist())) == len(units):
-        units = None
-    return INTERVALS[task](outputs, y, units) if task in INTERVALS else {}
+    return INTERVALS[task](outputs, y, _of_several(units)) if task in INTERVALS else {}
+
+
+def measure_with_intervals(
+    outputs: "NDArray[Any]",
+    y: Any,
+    task: Task = "classes",
+    units: "NDArray[Any] | None" = None,
+    mask: bool = False,
+) -> tuple[dict[str, float], dict[str, Ends]]:
+    """Return what `measure` and `intervals_of` return; of classes what both need is computed once."""
+    if task != "classes" or not len(y):
+        return measure(outputs, y, task, mask), intervals_of(outputs, y, task, units)
+    known = Classified(outputs, y)
+    return known.metrics(), _of_classes(known, _of_several(units))
 
 
 def class_intervals(
     outputs: "NDArray[Any]", y: "NDArray[Any]", units: "NDArray[Any] | None" = None
 ) -> dict[str, Ends]:
     """Return the intervals of the metrics of classes; see `intervals_of`."""
-    import numpy as np
+    return _of_classes(Classified(outputs, y), units)
 
-    predicted, y = outputs.argmax(axis=1), y.astype(np.int64)
-    right, sides = predicted == y, {label: y == label for label in np.unique(y).tolist()}
+
+def _of_several(units: "NDArray[Any] | None") -> "NDArray[Any] | None":
+    """Return the unit of each sample; None if each is its own."""
+    return None if units is None or len(set(units.tolist())) == len(units) else units
+
+
+def _of_classes(known: Classified, units: "NDArray[Any] | None") -> dict[str, Ends]:
+    right, predicted, sides = known.right, known.predicted, known.sides
     ends: dict[str, Ends | None] = {
         "accuracy": share_interval(float(right.mean()), share_size(right, units)),
         "balanced-accuracy": recall_interval(right, sides.values(), units),
         "macro-f1": _mean(f1_interval(predicted == label, side, units) for label, side in sides.items()),
     }
-    probabilities = probabilities_of(outputs)
-    if probabilities is not None:
-        ends |= _of_rankings([(probabilities[label], side) for label, side in sides.items()], units)
-        ends["brier"] = bounded(brier_losses(probabilities, y), units)
+    if known.losses is not None:
+        ends |= _of_rankings(known.rankings, list(sides.values()), units)
+        ends["brier"] = bounded(known.losses, units)
     return {name: each for name, each in ends.items() if each is not None}
 
 
@@ -104,14 +122,16 @@ def _mean(classes: "Any") -> Ends | None:
 
 
 def _of_rankings(
-    pairs: "Sequence[tuple[NDArray[Any], NDArray[np.bool_]]]", units: "NDArray[Any] | None"
+    rankings: Sequence[tuple[float, float]],
+    sides: "Sequence[NDArray[np.bool_]]",
+    units: "NDArray[Any] | None",
 ) -> dict[str, Ends | None]:
     """Return the intervals of AUROC, if there are samples outside the classes, and average precision."""
-    areas, precisions = zip(*(ranked(*pair) for pair in pairs), strict=True)
-    sizes = [whole_units(side, units) for _, side in pairs]
+    areas, precisions = zip(*rankings, strict=True)
+    sizes = [whole_units(side, units) for side in sides]
     ends = dict[str, Ends | None]()
     if not any(map(math.isnan, areas)):
-        outside = (whole_units(~side, units) for _, side in pairs)
+        outside = (whole_units(~side, units) for side in sides)
         ends["auroc"] = _mean(map(auroc_interval, areas, sizes, outside))
     return {**ends, "auprc": _mean(map(precision_interval, precisions, sizes))}
 
@@ -262,8 +282,9 @@ def label_intervals(
     ends = {"exact": share_interval(float(right.mean()), share_size(right, units))}
     known = np.flatnonzero(held.any(axis=0) & ~held.all(axis=0))
     if len(known):
-        pairs = [(p[:, label], held[:, label]) for label in known]
-        ends |= _of_rankings(pairs, units)
+        sides = [held[:, label] for label in known]
+        rankings = [ranked(p[:, label], side) for label, side in zip(known, sides, strict=True)]
+        ends |= _of_rankings(rankings, sides, units)
         ends["brier"] = bounded(np.square(p - held)[:, known].mean(axis=1), units)
     return {name: each for name, each in ends.items() if each is not None}
 

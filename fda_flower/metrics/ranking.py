@@ -22,12 +22,13 @@ def ranked(scores: "NDArray[np.float64]", positive: "NDArray[np.bool_]") -> tupl
 
     own, ordered = np.sort(scores[positive]), np.sort(scores)
     below, count = np.searchsorted(ordered, own), len(own)
+    differ = bool((ordered[1:] > ordered[:-1]).all())
     # Twice the mean of the ranks that equal scores share.
-    ranks = below + np.searchsorted(ordered, own, "right") + 1
+    ranks = below + (below + 1 if differ else np.searchsorted(ordered, own, "right")) + 1
     pairs = count * (len(scores) - count)
     area = float((ranks.sum() / 2 - count * (count + 1) / 2) / pairs) if pairs else math.nan
     # Of each positive sample: the numbers with at least its score.
-    hits = count - np.searchsorted(own, own)
+    hits = count - (np.arange(count) if differ else np.searchsorted(own, own))
     return area, float((hits / (len(ordered) - below)).mean())
 
 
