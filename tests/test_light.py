@@ -104,7 +104,8 @@ IMPORTS: dict[str, set[str]] = {
     "import fda_flower.runs.config": HEAVY,
     "from fda_flower.datasets import DataSpec; DataSpec('pacs', target='photo')": HEAVY,
     "DataSpec('digits', 'noise', (('std', 0.3),), partition='labels')": HEAVY,
-    "import fda_flower.aggregation": HEAVY - {"numpy"},
+    "import fda_flower.aggregation": HEAVY - {"numpy"} | {"numpy.random"},
+    "import fda_flower.records.folder, fda_flower.records.verification": HEAVY - {"numpy"},
     "from fda_flower.strategies import *": HEAVY - {"flwr", "numpy"},
     "import fda_flower.clients.serving": HEAVY - {"flwr", "numpy"},
     "import fda_flower.site.rules": HEAVY - {"flwr", "numpy"},
@@ -138,10 +139,10 @@ def test_the_package_alone_imports_no_module_for_which_another_thread_could_wait
     assert succeeds(code, tmp_path).strip() == "[]"
 
 
-def test_a_report_needs_no_pytorch(tmp_path: Path) -> None:
+def test_a_report_needs_neither_pytorch_nor_flower(tmp_path: Path) -> None:
     make_run(tmp_path / "runs" / "first", method="fedgp-auto", model="cnn")
     for arguments in (["--html", "runs/first"], ["--html", "runs"], ["runs/first"]):
-        assert called(["report", *arguments], tmp_path, "torch").returncode == 0, arguments
+        assert called(["report", *arguments], tmp_path, "torch", "flwr").returncode == 0, arguments
 
 
 def test_a_check_of_photos_needs_no_pytorch(tmp_path: Path) -> None:
@@ -199,6 +200,8 @@ assert load("mine").predict_proba([[0.0, 0.0]] * 2).shape == (2, 2)
     for _, said, _ in done[-3:]:
         assert "needs torch, which is not installed: pip install 'fda-flower[torch]'" in said
     assert {path.name for path in tmp_path.iterdir()} == {"hospitals", "mine", "every", "predictions.csv"}
+    for command in ("predict mine --csv hospitals/c.csv", "evaluate mine"):
+        assert called(command.split(), tmp_path, "torch", "flwr").returncode == 0, "Flower is not needed"
 
 
 @pytest.mark.slow

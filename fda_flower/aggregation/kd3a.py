@@ -120,7 +120,7 @@ class Votes:
                 values[k] += gain / (number * comb(number - 1, len(subset)))
         return values
 
-    def _sampled_contributions(self, gate: float, generator: np.random.Generator) -> Vector:
+    def _sampled_contributions(self, gate: float, generator: "np.random.Generator") -> Vector:
         number = self.confidences.shape[1]
         orders = np.array([generator.permutation(number) for _ in range(max(1, ORDERS // number))])
         subsets = [tuple(sorted(order[:size])) for order in orders.tolist() for size in range(number + 1)]

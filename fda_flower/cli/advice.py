@@ -23,7 +23,7 @@ def advice(result: "RunResult") -> list[str]:
     config, summary, alone = result.config, result.summary, "target-only"
     lines, useful = judge(summary), is_better(summary)
     known = config.entry.centralised or config.method == alone or "source" not in config.strategy.trains
-    if PARAMETERS not in summary or (useful and (known or config.strategy.conclusion(result.history[-1]))):
+    if PARAMETERS not in summary or (useful and (known or config.conclusion(result.history[-1]))):
         return lines
     what = "What the sources bring" if useful else "Other methods on the same data"
     methods, options = comparison_of(config, [alone] if useful else USUAL)

@@ -171,7 +171,7 @@ def _conclusion(result: "RunResult", folder: Path) -> list[str]:
     scores = outcome(wanted, history, result.summary)
     lines = [f"{wanted.entry.title}: {scores}. Written to {folder}"]
     if history:
-        lines += wanted.strategy.conclusion(history[-1])
+        lines += wanted.conclusion(history[-1])
     if spent := result.summary.get("privacy"):
         domain, largest = max(spent.items(), key=lambda item: item[1]["epsilon"])
         lines.append(

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def read_run(folder: Path) -> RecordedRun:
     history = RunFolder(folder).read_rounds(light=True)
     summary = read_json(folder / SUMMARY, AGAIN) if (folder / SUMMARY).exists() else None
     config = config_of(settings)
-    rounds = config.all_rounds if config else int(description.get("rounds", 0))
+    rounds = _all_rounds(config, description["run"]) if config else int(description.get("rounds", 0))
     done = has_ended(history, rounds, config.patience) if config else summary is not None
     judged = (summary or {}).get("metric") if done and config else None
     changed = ["--metric", judged] if judged and config and judged != config.headline_of(history) else []
@@ -119,10 +120,29 @@ def _commands(folder: Path, config: RunConfig | None, changed: Sequence[str]) ->
     yield shlex.join(["fda", "report", "--html", str(folder)])
 
 
+def _all_rounds(config: RunConfig, fingerprint: Mapping[str, Any]) -> int:
+    """Return the number of rounds, including the warm-up rounds that the run's strategy has noted."""
+    noted = fingerprint.get("strategy")
+    warmup = noted.get("warmup-rounds") if isinstance(noted, dict) else None
+    if isinstance(warmup, int):
+        return config.rounds + warmup
+    with suppress(ConfigError):  # its strategy is of another version
+        return config.all_rounds
+    return config.rounds
+
+
+def conclusion_of(run: RecordedRun) -> list[str]:
+    """Return what the method of a run concludes from the last record."""
+    config = config_of(run.settings)
+    with suppress(ConfigError):  # its strategy is of another version
+        return config.conclusion(run.history[-1]) if config and run.history else []
+    return []
+
+
 @only_read()
 def config_of(settings: Mapping[str, Any]) -> RunConfig | None:
     """Return the configuration of settings; None if they are of another version or project."""
     try:
-        return RunConfig(**as_stored(settings))
+        return RunConfig.recorded(as_stored(settings))
     except (FdaError, TypeError, ValueError, KeyError):
         return None

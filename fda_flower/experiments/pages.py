@@ -9,17 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fda_flower.errors import ConfigError
-from fda_flower.experiments.folders import (
-    DEFINITION,
-    config_of,
-    kind_of,
-    read_mark,
-    read_run,
-    read_runs,
-)
+from fda_flower.experiments.folders import DEFINITION, conclusion_of, kind_of, read_mark, read_run, read_runs
 from fda_flower.experiments.results import load_results
 from fda_flower.files import DESCRIPTION, versions, write_atomically, writing
 from fda_flower.records.folder import CONFIG
+from fda_flower.records.record import Record
 from fda_flower.records.verification import verify
 from fda_flower.reporting import REPORTS, markdown
 from fda_flower.reporting.card import Model, card, card_parts
@@ -27,7 +21,6 @@ from fda_flower.reporting.html import Page, render, results_page, run_page
 from fda_flower.reporting.results import RecordedRun, file_name
 from fda_flower.reporting.tables import escaped
 from fda_flower.runs.settings import as_flower
-from fda_flower.site.log import read_log
 
 
 def single_page(folder: Path) -> Page:
@@ -42,15 +35,21 @@ def single_page(folder: Path) -> Page:
 
 def _model(folder: Path, run: RecordedRun, states: Sequence[Path] = ()) -> Model:
     """Return the text of a run's model card, with the logs in the ``state-dir`` of sites."""
-    described, config = folder / DESCRIPTION, config_of(run.settings)
+    described = folder / DESCRIPTION
     verified = verify(folder) if run.history else None
     return Model(
         description=json.loads(described.read_text()) if described.exists() else {},
         verified="" if verified is None or verified.problems else verified.last,
-        conclusion=config.strategy.conclusion(run.history[-1]) if config and run.history else (),
-        sent=[line for state in states for line in read_log(state)],
+        conclusion=conclusion_of(run),
+        sent=[line for state in states for line in _sent(state)],
         path=folder.resolve().name,
     )
+
+
+def _sent(state: Path) -> list[Record]:
+    from fda_flower.site.log import read_log  # loads Flower
+
+    return read_log(state)
 
 
 def write_card(folder: str | Path, output: str | Path | None = None, states: Sequence[Path] = ()) -> Path:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fda_flower.records.record import chosen_round
+
 CHAIN = "chain"
 """Key of the link in a line."""
 
@@ -17,13 +19,15 @@ class Link:
     `before` is the hash of the previous line or, in the first line, of the run's configuration. `files` maps
     files to their SHA-256 after the round: ``config.json`` and, if the round wrote them, the files of the
     target's model; for ``checkpoint`` it is the checksum inside. `hash` is the SHA-256 of the rest of the
-    line and thus, through `before`, of all previous lines.
+    line and thus, through `before`, of all previous lines. `chosen` is the round that validation has chosen
+    so far, None without validation.
     """
 
     round: int
     before: str
     files: Mapping[str, str]
     hash: str
+    chosen: int | None = None
 
 
 def linked(record: Mapping[str, Any], before: str, files: Mapping[str, str]) -> dict[str, Any]:
@@ -52,7 +56,8 @@ def read_links(lines: Iterable[str], run: Mapping[str, Any]) -> tuple[list[Link]
             as_written = json.dumps(record) == line
             link = record[CHAIN]
             digest = link.pop("hash")
-            links.append(Link(record["round"], link["before"], dict(link["files"]), str(digest)))
+            chosen = chosen_round([record])
+            links.append(Link(record["round"], link["before"], dict(link["files"]), str(digest), chosen))
             intact = as_written and hash_of(record) == digest
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             problems.append(

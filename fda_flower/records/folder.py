@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import os
+import sys
 from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -33,8 +34,7 @@ from fda_flower.files import (
 )
 from fda_flower.records.chain import CHAIN, hash_of, linked, read_links, without_link
 from fda_flower.records.parts import EARLIER, earlier_parts
-from fda_flower.records.record import FOLLOWED, LABELS, MEAN_OF_LABELS, Record
-from fda_flower.wire.protocol import CONFUSION
+from fda_flower.records.record import CONFUSION, FOLLOWED, LABELS, MEAN_OF_LABELS, Record
 
 if TYPE_CHECKING:
     from flwr.app import ArrayRecord
@@ -81,6 +81,13 @@ class StoredSources(Mapping[str, Record]):
 
 def _decoded(line: bytes) -> str:
     return line.decode("utf-8", errors="replace").removesuffix("\n")
+
+
+def _with_shared_names(value: Any) -> Any:
+    """Return a JSON value whose names are the same objects in every record: a line is read with its own."""
+    if isinstance(value, dict):
+        return {sys.intern(name): _with_shared_names(each) for name, each in value.items()}
+    return [*map(_with_shared_names, value)] if isinstance(value, list) else value
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -350,6 +357,7 @@ class RunFolder:
             except (ValueError, AttributeError, RecursionError):
                 break
             if light and isinstance(sources := record.get("sources"), dict):
+                record = _with_shared_names({**record, "sources": None})
                 record["sources"] = StoredSources(path, start, len(sources))
             records.append(record)
             start += len(line)

@@ -49,8 +49,9 @@ OF_UNITS = "-units"
 DRAWN = "drawn"
 """Field with the domains of the sources that a round has drawn, if not all take part."""
 
-MOST_FREQUENT = "most-frequent"
-"""Entry of a confusion matrix with the metrics of always predicting the most frequent class."""
+CONFUSION, MOST_FREQUENT = "confusion", "most-frequent"
+"""Field with the confusion matrix of the target's last evaluation, and its entry with the metrics of always
+predicting the most frequent class."""
 MEAN_OF_LABELS = "mean-of-labels"
 """Entry of a regression's record with the metrics of always predicting the mean test label."""
 

@@ -22,7 +22,6 @@ from fda_flower.records.folder import (
     Checkpoint,
     RunFolder,
 )
-from fda_flower.records.record import chosen_round
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def verify(path: Path, expect: str | None = None) -> Verified:
 
 def _checkpoint_problems(folder: RunFolder, links: Sequence[Link], name: str) -> Iterator[str]:
     if not (folder.path / name).exists():
-        if name == CHECKPOINT or chosen_round(folder.read_rounds(light=True)) is not None:
+        if name == CHECKPOINT or _chosen(links) is not None:
             yield f"there is no {name}"
         return
     try:
@@ -76,12 +75,17 @@ def _checkpoint_problems(folder: RunFolder, links: Sequence[Link], name: str) ->
     except FdaError as error:
         yield str(error)
         return
-    if name == CHOSEN and number != chosen_round(folder.read_rounds(light=True)):
+    if name == CHOSEN and number != _chosen(links):
         yield f"the {name} is of round {number}, which the records do not name as the chosen one"
     elif name == CHECKPOINT and number != len(links):
         yield f"the {name} is of round {number}, the records end with round {len(links)}"
     elif number and not _vouches(links, folder.path / name, number):
         yield f"the model in '{name}' is not that of round {number}"
+
+
+def _chosen(links: Sequence[Link]) -> int | None:
+    """Return the round that validation has chosen; see `chosen_round`."""
+    return next((link.chosen for link in reversed(links) if link.chosen is not None), None)
 
 
 def _vouches(links: Sequence[Link], path: Path, number: int) -> bool:
@@ -125,7 +129,7 @@ OTHER_CONFIG = f"{CONFIG} has changed, or the run was stopped as it went on"
 def _file_problems(folder: RunFolder, links: Sequence[Link], later: Sequence[Link] = ()) -> Iterator[str]:
     """Compare files with the hashes in a run's lines, in `later` ones of a run that was stopped, too."""
     resumes = bool(later)
-    views = [_digests(folder, each, resumes) for each in ((links, later) if resumes else (links,))]
+    views = [_digests(each, resumes) for each in ((links, later) if resumes else (links,))]
     for name, (_, number) in {**views[-1], **views[0]}.items():
         wanted = {view.get(name, (None, 0))[0] for view in views}
         if not wanted.isdisjoint(_found(folder.path, name)):
@@ -146,9 +150,9 @@ def _file_problems(folder: RunFolder, links: Sequence[Link], later: Sequence[Lin
             yield from _server_model_problems(folder, place, checkpoint, resumes)
 
 
-def _digests(folder: RunFolder, links: Sequence[Link], chosen_too: bool) -> dict[str, tuple[str | None, int]]:
+def _digests(links: Sequence[Link], chosen_too: bool) -> dict[str, tuple[str | None, int]]:
     """Return the hash of each file after the last of some lines, and the round that wrote it."""
-    chosen = chosen_round(folder.read_rounds(light=True)[: len(links)])
+    chosen = _chosen(links)
     digests: dict[str, tuple[str | None, int]] = {CONFIG: (links[-1].files.get(CONFIG), len(links))}
     for place, rounds in (("", range(1, len(links) + 1)), (f"{CHOSEN_MODEL}/", [chosen])):
         with_model = [link for link in links if MODEL in link.files and link.round in rounds]

@@ -39,6 +39,19 @@ def checked(request: Request, data: DataSpec | None = None) -> tuple[Request, Co
 
     `data` are the request's, if they are known. Raise a `ConfigError` on a run that cannot work.
     """
+    run, completion = checked_lightly(request, data)
+    data, method = completion.data, entry_of(run, run.method)
+    _check_privacy(run, method, data)
+    run = typed_options(run, method)
+    _check_method(run, method, data)
+    return run, completion
+
+
+def checked_lightly(request: Request, data: DataSpec | None = None) -> tuple[Request, Completion]:
+    """Return the run that a request asks for, after the checks that load neither Flower nor PyTorch.
+
+    They are enough to read a run's folder: it had the others when it began.
+    """
     run, completion = complete(request, data)
     data, method = completion.data, entry_of(run, run.method)
     _check_network(run, method)
@@ -47,9 +60,6 @@ def checked(request: Request, data: DataSpec | None = None) -> tuple[Request, Co
     # Building these validates their fields.
     _ = local_training(run, method), local_training(run, method, target=True), Resources(run.threads)
     _ = StrategySettings(**common_settings(run))
-    _check_privacy(run, method, data)
-    run = typed_options(run, method)
-    _check_method(run, method, data)
     return run, completion
 
 

@@ -11,7 +11,7 @@ from fda_flower.metrics import headline_metric
 from fda_flower.models import Train
 from fda_flower.names.tasks import Task
 from fda_flower.records.record import HEADLINE
-from fda_flower.runs.checks import checked
+from fda_flower.runs.checks import checked, checked_lightly
 from fda_flower.runs.completion import (
     Completion,
     entry_of,
@@ -40,14 +40,26 @@ class RunConfig(Request, Completion):
 
         @wraps(Request.__init__)
         def __init__(self, **settings: Any) -> None:
-            run, completion = checked(Request(**settings))
-            super().__init__(**run.values)
-            Completion.__init__(self, **vars(completion))
+            self._hold(*checked(Request(**settings)))
+
+    def _hold(self, run: Request, completion: Completion) -> None:
+        Request.__init__(self, **run.values)
+        Completion.__init__(self, **vars(completion))
 
     @classmethod
     def of(cls, request: Request) -> Self:
         """Return the run that a request asks for."""
         return cls(**request.values)
+
+    @classmethod
+    def recorded(cls, settings: Mapping[str, Any]) -> Self:
+        """Return the run in a folder, whose strategy is loaded only when it is used: it was checked before.
+
+        Raise a `ConfigError` if the settings are none of this version.
+        """
+        config = cls.__new__(cls)
+        config._hold(*checked_lightly(Request(**settings)))
+        return config
 
     @property
     def remarks(self) -> list[str]:
@@ -69,6 +81,10 @@ class RunConfig(Request, Completion):
     def strategy(self) -> "DomainAdaptationStrategy":
         """The method's strategy, for questions about it; a run builds its own."""
         return self.entry.build(**self.strategy_options())
+
+    def conclusion(self, record: Mapping[str, Any]) -> list[str]:
+        """Return lines to print at the end of a run, from its last record."""
+        return self.strategy.conclusion(dict(record)) if self.entry.concludes else []
 
     def strategy_options(self) -> dict[str, Any]:
         """Keyword arguments of the method's strategy."""

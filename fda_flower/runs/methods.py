@@ -46,6 +46,8 @@ class Method:
     enough : int, optional
         The number of labels, patients and events of a target from which on its defaults refuse none.
         Default: its strategy says.
+    concludes : bool
+        Whether its strategy may have lines to say at a run's end; see `MethodHooks.conclusion`.
     centralised : bool
         Whether it is a `fda_flower.references.losses.Reference`: it has no clients, and needs all data
         in one place. Reports mark it.
@@ -63,6 +65,7 @@ class Method:
     every_site: "str | type[DomainAdaptationStrategy] | None" = None
     rounds: int | None = None
     enough: int | None = None
+    concludes: bool = True
     centralised: bool = False
 
     @property
@@ -125,7 +128,7 @@ class Method:
 
 
 def _ours(label: str, summary: str, strategy: str, **more: Any) -> Method:
-    return Method(label, summary, f"fda_flower.strategies.{strategy}", **more)
+    return Method(label, summary, f"fda_flower.strategies.{strategy}", **{"concludes": False, **more})
 
 
 AUTO, LATE = {"auto": True}, {"warmup_rounds": 50}
@@ -221,6 +224,7 @@ METHODS: Registry[Method] = Registry(
             ensemble=True,
             single="student",
             needs=("no several labels",),
+            concludes=True,
         ),
         "ridge": _ours(
             "Ridge",
@@ -229,6 +233,7 @@ METHODS: Registry[Method] = Registry(
             needs=("frozen body",),
             train="linear",
             enough=2,
+            concludes=True,
             every_site="fda_flower.strategies.ridge_sites:RidgeEverySite",
             rounds=1,
         ),
@@ -248,7 +253,7 @@ PREFIX = "central:"
 
 def _central(label: str, summary: str, reference: str, *needs: str) -> Method:
     strategy = f"fda_flower.references.losses:{reference}"
-    return Method(label, summary, strategy, needs=needs, centralised=True)
+    return Method(label, summary, strategy, needs=needs, concludes=False, centralised=True)
 
 
 ALIGNED, COSINE = (*SEVERAL, *BODY), ("classes", "body")
@@ -273,7 +278,7 @@ OF_FLOWER = "flower:"
 """Prefix of the names of Flower's strategies."""
 
 FLOWER: Mapping[str, Method] = {
-    rule: Method(f"{rule} (Flower)", summary, f"fda_flower.references.flower:Flower{rule}")
+    rule: Method(f"{rule} (Flower)", summary, f"fda_flower.references.flower:Flower{rule}", concludes=False)
     for rule, summary in {
         "FedAvg": "the mean of all clients",
         "FedMedian": "the coordinate-wise median of all clients",
@@ -292,6 +297,7 @@ SURVEYS: Mapping[str, Method] = {
         "describe:Describe",
         needs=("rows",),
         train="linear",
+        concludes=True,
         every_site="fda_flower.strategies.describe:Describe",
         rounds=1,
     )

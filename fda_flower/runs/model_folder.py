@@ -23,7 +23,6 @@ from fda_flower.runs.config import RunConfig
 from fda_flower.runs.made_with import runtime
 from fda_flower.runs.network import answers_of, body_of, make_model
 from fda_flower.runs.settings import SETTINGS
-from fda_flower.wire.protocol import FROZEN
 
 if TYPE_CHECKING:
     import torch
@@ -79,6 +78,8 @@ def write_global_model(path: Path, config: RunConfig) -> None:
 
     They have no `preparation`, which never leaves a site.
     """
+    from fda_flower.wire.protocol import FROZEN  # loads Flower
+
     for name, folder in ((CHECKPOINT, path), (CHOSEN, path / CHOSEN_MODEL)):
         if not (path / name).exists():
             continue
@@ -136,7 +137,7 @@ def own_test_set(model: "LoadedModel", run: Path, data_dir: str | None = None) -
     known = {each.name for each in SETTINGS if each.group != "Privacy"}
     settings = {name: value for name, value in _settings_of(run_of(run)).items() if name in known}
     with only_read():
-        config = RunConfig(**{**settings, **({} if data_dir is None else {"data_dir": data_dir})})
+        config = RunConfig.recorded({**settings, **({} if data_dir is None else {"data_dir": data_dir})})
     name = model.about.domain if config.every_site else config.data.target_name
     site = load_domain(config.data, name)
     if not len(site.domains[name].test):

@@ -58,6 +58,8 @@ def _read(kind: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
     values["only_sources"] = _read_sources(values["only_sources"])
     if isinstance(values["beta"], str):
         values["beta"] = parse_beta(values["beta"])
+    if isinstance(values["beta"], list):
+        values["beta"] = tuple(values["beta"])
     if isinstance(values["beta"], Mapping):
         raise invalid("beta", values["beta"], "give one number, or one for each source in order")
     return values

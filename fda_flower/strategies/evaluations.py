@@ -22,7 +22,7 @@ from fda_flower.metrics import (
     of_most_frequent,
 )
 from fda_flower.names.words import listed
-from fda_flower.records.record import MOST_FREQUENT, TEST_EXAMPLES, Record
+from fda_flower.records.record import CONFUSION, MOST_FREQUENT, TEST_EXAMPLES, Record
 from fda_flower.strategies.label_figures import read_followed, read_labels
 from fda_flower.strategies.replies import (
     LONGEST_NAME,
@@ -71,7 +71,7 @@ def read_confusion(arrays: Layers, names: Sequence[str]) -> Record:
     if counts.any():
         most = classes[counts.sum(axis=1, dtype=np.float64).argmax()]
         confusion[MOST_FREQUENT] = {"class": most, **of_most_frequent(counts)}
-    return {protocol.CONFUSION: confusion}
+    return {CONFUSION: confusion}
 
 
 def read_details(records: Mapping[str, Layers], names: Sequence[str]) -> Record:

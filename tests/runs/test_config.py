@@ -281,6 +281,23 @@ def test_options_of_the_model_are_read_checked_and_come_back(monkeypatch: pytest
             RunConfig(model="deep", model_options=options)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"method": "mixture", "method_options": {"epochs": "1,30", "student": "true"}},
+        {"method": "fedprox", "method_options": {"mu": 1}},
+        {"method": "fedda", "beta": (0, 1, 0.5)},
+        {"method": "finetune-offline", "warmup_rounds": 2},
+        {"method": "ridge", "dataset": "heart", "target": "all", "dp_unit": "site"},
+    ],
+)
+def test_a_run_is_read_from_what_it_has_stored_as_it_began(settings: dict[str, Any]) -> None:
+    config = RunConfig(**settings)
+    read = RunConfig.recorded(json.loads(json.dumps(config.settings())))
+    assert read.to_flower() == config.to_flower()
+    assert (read.data, read.all_rounds) == (config.data, config.all_rounds)
+
+
 def test_the_identity_is_json_and_leaves_out_how_long_and_where() -> None:
     config = RunConfig(beta=(0.1, 0.2, 0.3), shift_options={"angle": 45}, data_dir="/data", validation=0.2)
     identity = config.fingerprint()

@@ -6,7 +6,8 @@ import pytest
 from naming import names
 
 from fda_flower import ConfigError, RunConfig
-from fda_flower.runs.methods import FLOWER, METHODS
+from fda_flower.runs.methods import FLOWER, METHODS, find_method, run_names
+from fda_flower.strategies.method import MethodHooks
 
 BY_STEPS = (
     *("fedavg", "fedavg-ft", "fedda", "fedda-auto", "fedda-joint", "fedgp", "fedgp-auto", "fedomg"),
@@ -28,3 +29,10 @@ def test_a_method_whose_replies_have_no_such_noise_is_refused_with_the_reason(me
     protected: dict[str, Any] = {"dp_unit": "patient", "dp_group": "row", "dp_noise": 1.0}
     with pytest.raises(ConfigError, match=f"{says}.*choose one of source-only", check=names("dp-unit")):
         RunConfig(method=method, model="logistic", **protected)
+
+
+def test_the_table_says_which_methods_conclude_anything():
+    methods = {name: find_method(name) for name in run_names()}
+    federated = {name: each for name, each in methods.items() if not each.centralised}
+    own = {n for n, m in federated.items() if m.strategy_class.conclusion is not MethodHooks.conclusion}
+    assert {name for name, each in methods.items() if each.concludes} == own

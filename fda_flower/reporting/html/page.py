@@ -80,12 +80,13 @@ def _text(value: object) -> str:
 
 
 def _svg(figure: "Figure") -> str:
-    """Return a figure as an element of a page; its words stay words, which can be searched."""
+    """Return a figure as an element of a page, and empty it; its words stay words, which can be searched."""
     import matplotlib
 
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", transparent=True, metadata=dict.fromkeys(METADATA))
+    figure.clear()
     text = buffer.getvalue()
     return text[text.find("<svg") :]
 
