@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,22 @@ def tensors(network: nn.Module) -> dict[str, Tensor]:
             return network.state_dict()  # some module defines its own state
         _KNOWN[network] = places
     return {place.name: place.find(network).detach() for place in places}
+
+
+_MODULES: WeakKeyDictionary[nn.Module, list[ref[nn.Module]]] = WeakKeyDictionary()
+
+
+def modules_of(network: nn.Module) -> list[nn.Module]:
+    """Return a network's modules, itself first; they are found once, and it must keep them."""
+    if network not in _MODULES:
+        _MODULES[network] = list(map(ref, network.modules()))
+    return [module for known in _MODULES[network] if (module := known()) is not None]
+
+
+def parameters_of(network: nn.Module) -> list[nn.Parameter]:
+    """Return a network's parameters in their order, each once."""
+    own = (vars(module)["_parameters"].values() for module in modules_of(network))
+    return list(dict.fromkeys(each for parameters in own for each in parameters if each is not None))
 
 
 def head_of(model: nn.Module) -> nn.Module:
@@ -156,7 +172,7 @@ def to_train(model: nn.Module, part: Part = "all") -> list[nn.Parameter]:
     The rest, and frozen modules, are in evaluation mode.
     """
     mode = part != "head"
-    if any(module.training != mode for module in model.modules()):
+    if any(module.training != mode for module in modules_of(model)):
         model.train(mode)
     inside = set[nn.Parameter]()
     if part != "all":
@@ -165,7 +181,7 @@ def to_train(model: nn.Module, part: Part = "all") -> list[nn.Parameter]:
     if frozen_names(model):
         for module in frozen_modules(model):
             module.training = False
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    trained = [parameter for parameter in parameters_of(model) if parameter.requires_grad]
     return trained if part == "all" else [p for p in trained if (p in inside) == (part == "head")]
 
 

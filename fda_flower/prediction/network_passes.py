@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from fda_flower.aggregation import Layers
 from fda_flower.datasets import Samples
 from fda_flower.errors import RunError
-from fda_flower.models.parts import features_of, frozen_names, tensors
+from fda_flower.models.parts import features_of, frozen_names, modules_of, tensors
 from fda_flower.models.split import KindsOfRows, Rows
 from fda_flower.prediction.batches import CPU, batches, device_of, inputs_at, tensor_of
 from fda_flower.prediction.passes import BATCH, Drawing, Passes, seeded
@@ -34,7 +34,7 @@ def load_layers(network: nn.Module, layers: Layers) -> None:
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(tensor_of(layers[name]))
-    for module in network.modules():
+    for module in modules_of(network):
         if isinstance(module, SCALINGS):
             module.check()
 

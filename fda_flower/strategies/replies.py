@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app.typing import MetricRecordValues
 from flwr.common import log
 from numpy.typing import NDArray
 
@@ -18,7 +19,7 @@ from fda_flower.records.record import OF_UNITS, Record
 from fda_flower.strategies.nodes import Node
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import to_read
-from fda_flower.wire.internals import NO_HEARTBEAT, WITHOUT_EVALUATION, reason_of
+from fda_flower.wire.internals import NO_HEARTBEAT, WITHOUT_EVALUATION, entries_of, reason_of
 from fda_flower.wire.protocol import TrainRequest
 from fda_flower.wire.questions import Answer
 
@@ -253,10 +254,10 @@ def finite(value: object) -> float | None:
         return None
 
 
-def metrics_in(content: RecordDict) -> MetricRecord:
+def metrics_in(content: RecordDict) -> Mapping[str, MetricRecordValues]:
     """Return the record ``metrics``, empty if absent; unlike Flower's own view, this copies no records."""
-    metrics = content.get(protocol.METRICS)
-    return metrics if isinstance(metrics, MetricRecord) else MetricRecord()
+    metrics = entries_of(content).get(protocol.METRICS)
+    return entries_of(metrics) if isinstance(metrics, MetricRecord) else {}
 
 
 def _reported_examples(node: Node) -> int:

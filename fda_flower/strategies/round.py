@@ -35,7 +35,7 @@ from fda_flower.strategies.replies import (
 )
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import count_bytes
-from fda_flower.wire.internals import AWAY
+from fda_flower.wire.internals import AWAY, entries_of
 from fda_flower.wire.protocol import Config, EvaluateRequest, Keys, TrainRequest, split_held_out, to_layers
 
 MOST_UNCOVERED = 100
@@ -473,7 +473,7 @@ def release(reply: Message | None) -> None:
     """Free a reply's arrays at once; the message itself is part of cycles, so Python frees it later."""
     if reply is not None and reply.has_content():
         for record in _arrays_in(reply):
-            record.clear()
+            entries_of(record).clear()
 
 
 def _means(entries: Sequence[Record]) -> dict[str, MetricRecordValues]:
