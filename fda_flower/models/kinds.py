@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +13,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fda_flower.errors import ConfigError
 from fda_flower.models.parts import estimate_statistics
 from fda_flower.names.registry import resolve
+
+Backbone = TypeVar("Backbone", bound=nn.Module)
 
 BATCH = 64
 """Samples in a batch from which statistics are estimated."""
@@ -108,9 +110,15 @@ def adaptable(backbone: nn.Module) -> list[TwoStatistics]:
     return [module for module in backbone.modules() if isinstance(module, TwoStatistics)]
 
 
+def to_adapt(backbone: Backbone) -> Backbone:
+    """Return a copy of a backbone to hold a site's own statistics; the rest of these networks is shared."""
+    networks = adaptable(backbone)
+    return copy.deepcopy(backbone, {id(each): each for net in networks for each in (net.trunk, net.tail)})
+
+
 def with_statistics(backbone: nn.Module, values: NDArray[np.float32]) -> nn.Module:
     """Return a copy of a backbone with a site's statistics, one `adaptable` network's after the other."""
-    backbone = copy.deepcopy(backbone)
+    backbone = to_adapt(backbone)
     networks = adaptable(backbone)
     sizes = [len(network.statistics) for network in networks]
     for network, own in zip(networks, torch.split(torch.tensor(values), sizes), strict=True):

@@ -1,6 +1,5 @@
 """Features of samples: the outputs of a network's frozen backbone, computed once and stored."""
 
-import copy
 import hashlib
 import logging
 import os
@@ -29,7 +28,7 @@ from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import RunError
 from fda_flower.files import PRIVATE, as_safetensors, checksum, make_private, write_atomically
 from fda_flower.models import ONNX_RUNTIME, runs_onnx
-from fda_flower.models.kinds import TwoStatistics, adaptable, with_statistics
+from fda_flower.models.kinds import TwoStatistics, adaptable, to_adapt, with_statistics
 from fda_flower.models.onnx_runtime import in_onnx_runtime
 from fda_flower.models.split import SideBySide
 from fda_flower.prediction.batches import batches, inputs_at
@@ -345,7 +344,7 @@ def _adapted(
     With it come these, and the samples that have passed the trunks for them: up to `MOST_OF_STATISTICS`.
     """
     assert isinstance(backbone, SideBySide)
-    backbone = copy.deepcopy(backbone)
+    backbone = to_adapt(backbone)
     inputs = dict[bytes, tuple[bytes, Samples, int]]()
     for part, samples in domain.parts.items():
         if part in OF_STATISTICS:
