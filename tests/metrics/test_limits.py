@@ -8,7 +8,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, log_expit
 from scipy.stats import norm
 
-from fda_flower.metrics import CONFIDENCE, intervals_of, measure, paired_aurocs
+from fda_flower.metrics import CONFIDENCE, intervals_of, measure, measure_with_intervals, paired_aurocs
 from fda_flower.metrics.intervals import Z, whole_units
 from fda_flower.metrics.limits import recall_interval
 from fda_flower.metrics.ranking import auroc_interval, average_precision, placements, precision_interval
@@ -65,6 +65,7 @@ def test_an_interval_holds_its_figure_whatever_the_order_and_is_wider_where_pati
     units, order = np.arange(120) % 60, rng.permutation(120)
     alone, in_pairs = intervals_of(outputs, y, task), intervals_of(outputs, y, task, units)
     figures = measure(outputs, y, task)
+    assert measure_with_intervals(outputs, y, task, units) == (figures, in_pairs)
     assert alone == intervals_of(outputs, y, task, np.arange(120)[::-1])
     mixed = intervals_of(outputs[order], y[order], task, units[order])
     for name, (low, high) in alone.items():

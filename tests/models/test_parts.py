@@ -14,6 +14,17 @@ from fda_flower.models.parts import batch_norm_names, batch_norms, features_of, 
 FLAT = ("mlp", "logistic", "sigmoid", "hinges")
 
 
+def test_parameters_are_those_of_torch_each_once():
+    layer = nn.Linear(2, 2, bias=False)
+    network = nn.Sequential(
+        layer, nn.BatchNorm1d(2, affine=False), nn.Sequential(nn.ReLU(), layer), nn.Linear(2, 1)
+    )
+    for _ in range(2):
+        known = zip(parts.parameters_of(network), network.parameters(), strict=True)
+        assert all(one is other for one, other in known)
+    assert parts.modules_of(network) == [*network.modules()]
+
+
 def shape_of(name):
     if reads_text(name):
         pytest.importorskip(MODELS[name].package)

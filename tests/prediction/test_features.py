@@ -20,7 +20,7 @@ from fda_flower.datasets.looks import Look
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.models import Train, build_model
-from fda_flower.models.kinds import Together, with_statistics
+from fda_flower.models.kinds import Together, adaptable, with_statistics
 from fda_flower.models.split import split
 from fda_flower.prediction import features as of_features
 from fda_flower.prediction.features import FeatureStore, digest_of, features, federation_features, keys_of
@@ -279,6 +279,9 @@ def test_an_image_is_decoded_once_and_few_are_in_memory(most, tmp_path, monkeypa
     own = with_statistics(backbone, domain.statistics)
     again = features(own, site.domains["a"].train, FeatureStore(None, {}), CPU)
     assert np.array_equal(again.x, domain.train.x), "with another pass through the trunk"
+    (usual,), (adapted,) = map(adaptable, (backbone, own))
+    assert adapted.trunk is usual.trunk
+    assert not torch.equal(adapted.statistics, usual.statistics), "each site has its own"
 
 
 def test_features_with_own_statistics_are_kept_by_site(tmp_path):
