@@ -17,7 +17,7 @@ from fda_flower.records.record import TEST_EXAMPLES, Record
 from fda_flower.reporting.alike import Described, alike_lines, alike_notes, alike_table, described_in
 from fda_flower.reporting.labels import table_of_labels
 from fda_flower.reporting.results import RecordedRun
-from fda_flower.reporting.run_tables import settings_table, sizes_table, sources_in
+from fda_flower.reporting.run_tables import settings_table, sources_in
 from fda_flower.reporting.sites import sites_in, sites_note, sites_table
 from fda_flower.reporting.summary import (
     TEST_SAMPLES,
@@ -240,9 +240,7 @@ def _data(run: RecordedRun) -> list[Part]:
         f"Who is a patient follows from the data set's option 'group': {escaped(str(group))}. All samples of "
         "one are in training or all in the test set."
     ]
-    return (
-        [sizes_table(run.history), *(patients if group else [])] if run.history else ["No round is done yet."]
-    )
+    return [run.sizes, *(patients if group else [])] if run.history else ["No round is done yet."]
 
 
 def _results(run: RecordedRun, model: Model) -> list[Part]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fda_flower.metrics import METRICS, UNITS, Metric, few_cases
 from fda_flower.records.record import VALIDATION, Record, chosen_round, curve, headline
+from fda_flower.reporting.run_tables import sizes_table
 from fda_flower.reporting.summary import (
     ACCURACY,
     LAST,
@@ -26,6 +27,7 @@ from fda_flower.reporting.summary import (
     name_of_baseline,
     scores,
 )
+from fda_flower.reporting.tables import Table
 
 Outcomes = NDArray[np.float64]
 """For each test sample, the share of rounds in which it was classified correctly; shape ``(n,)``."""
@@ -174,6 +176,11 @@ class RecordedRun:
     def _scores(self) -> dict[str, dict[str, float | None]]:
         """The scores so far computed, by `ending`: the records of a long run are read once."""
         return {}
+
+    @cached_property
+    def sizes(self) -> Table:
+        """The number of samples of each domain, as far as the records have it."""
+        return sizes_table(self.history)
 
     @property
     def validation(self) -> float | None:

@@ -36,7 +36,6 @@ from fda_flower.reporting.run_tables import (
     settings_table,
     short,
     show,
-    sizes_table,
 )
 from fda_flower.reporting.sites import sites_in, sites_note, sites_table
 from fda_flower.reporting.summary import (
@@ -71,7 +70,7 @@ def run_page(run: RecordedRun, title: str, card: Sequence[Part] = (), conclusion
         Section("Members of the mixture", _members(history)),
         Section("Who took part", _presence(history)),
         Section("Dropped, missing and other trouble", [faults(history)]),
-        Section("Samples", [sizes_table(history)] if history else []),
+        Section("Samples", [run.sizes] if history else []),
         Section("Rounds", [rounds_table(history, run.metric)] if history else []),
         Section("Settings", settings_table(run.settings, run.notes)),
         Section("Repeat it", [Code(run.commands)] if run.commands else []),
@@ -371,7 +370,7 @@ def _faults_of(runs: Mapping[str, RecordedRun]) -> list[Table | str]:
 
 def _sizes_of(runs: Mapping[str, RecordedRun]) -> list[Table]:
     """Return the number of samples of each domain; runs share a row where their numbers agree."""
-    records = [row for run in runs.values() if run.history for row in sizes_table(run.history).records()]
+    records = [row for run in runs.values() if run.history for row in run.sizes.records()]
     columns = list(dict.fromkeys(key for record in records for key in record))
     known = [{key: value for key, value in record.items() if value != ""} for record in records]
     whole = [one for one in known if not any(one.items() < other.items() for other in known)]
