@@ -15,6 +15,14 @@ from fda_flower.names.tasks import Task
 
 Array = NDArray[Any]
 
+TYPES = {
+    "x": ("float32", "float64", "uint8"),
+    "y": ("int64", "float32", "float64"),
+    "groups": ("int64",),
+    "values": ("float64",),
+}
+"""What samples hold; float64 is for networks of that type."""
+
 
 @dataclass(frozen=True, eq=False)
 class Samples:
@@ -46,7 +54,7 @@ class Samples:
     Raises
     ------
     ConfigError
-        If they are no arrays, such as tensors.
+        If they are no arrays, such as tensors, or of another type.
     """
 
     x: Any
@@ -58,16 +66,18 @@ class Samples:
     values: Array | None = None
 
     def __post_init__(self) -> None:
-        for name in ("x", "y", "groups", "values"):
-            kind = type(value := getattr(self, name))
-            if (
-                kind is not np.ndarray
-                and value is not None
-                and not (name == "x" and hasattr(value, "listing"))
-            ):
-                what = f"the samples' {name} is of the type {kind.__module__}.{kind.__qualname__}"
-                remedy = "give a NumPy array, for a tensor x.numpy()"
-                raise ConfigError(what, thing=name, value=kind.__qualname__, remedy=remedy)
+        for name, types in TYPES.items():
+            if (value := getattr(self, name)) is None or (name == "x" and hasattr(value, "listing")):
+                continue
+            kind = type(value)
+            if kind not in (np.ndarray, np.memmap):
+                what, remedy = kind.__qualname__, "a NumPy array, for a tensor x.numpy()"
+            elif value.dtype not in types:
+                what, remedy = str(value.dtype), f"{' or '.join(types)}, as by {name}.astype('{types[0]}')"
+            else:
+                continue
+            message = f"the samples' {name} is of the type {what}"
+            raise ConfigError(message, thing=name, value=what, remedy=f"give {remedy}")
 
     @classmethod
     def of_outcomes(cls, x: Any, outcomes: Outcomes, **fields: Any) -> "Samples":

@@ -212,7 +212,7 @@ def target_with(**train):
 
 
 LABELLED = target_of().train
-GROUPED = target_with(groups=torch.arange(30) // 2)
+GROUPED = target_with(groups=np.arange(30) // 2)
 
 
 @pytest.mark.parametrize("where", ["folder", "context"])

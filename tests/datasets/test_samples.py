@@ -54,3 +54,14 @@ def test_units_are_the_groups_or_else_the_samples():
 def test_a_tensor_is_refused_with_its_remedy(field):
     with pytest.raises(ConfigError, check=names(field, "Tensor", r"x.numpy()")):
         replace(make(), **{field: torch.zeros(COUNT)})
+
+
+@pytest.mark.parametrize(
+    ("field", "array"),
+    [("x", np.zeros(COUNT, np.float16)), ("y", np.zeros(COUNT, bool)), ("groups", np.zeros(COUNT, np.int32))],
+)
+def test_an_array_of_another_type_is_refused_with_one_that_works(field, array):
+    with pytest.raises(ConfigError, check=names(field, str(array.dtype), f"{field}.astype(")) as refused:
+        replace(make(), **{field: array})
+    fitting = str(refused.value).split("astype('")[1].removesuffix("')")
+    replace(make(), **{field: array.astype(fitting)})

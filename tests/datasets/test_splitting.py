@@ -123,7 +123,7 @@ def test_a_fold_that_few_patients_leave_empty_is_not_drawn():
         (HeldOut(0.2), samples(2, 2, 2)),
         (HeldOut(0.2), samples(1, 1)),
         (HeldOut(folds=5, fold=1), samples(2, 2)),
-        (HeldOut(0.2), replace(samples(9), groups=np.zeros(9))),
+        (HeldOut(0.2), replace(samples(9), groups=np.zeros(9, np.int64))),
     ],
 )
 def test_too_few_labels_or_groups_are_refused(what, whole):
