@@ -139,7 +139,7 @@ def test_by_the_definition(data):
         assert told.held_out == pytest.approx(held_out, abs=1e-5)
         for known, members in ((told.held_out_mixture, by_hand.held_out), (told.held_out_target, ["target"])):
             outputs = {name: by_hand.held_out[name] for name in members if name != "prior"}
-            mixture = fit_mixture(outputs, labels.numpy(), by_hand.fold_of)
+            mixture = fit_mixture(outputs, labels, by_hand.fold_of)
             both = mixture.predict({name: [by_hand.held_out[name]] for name in mixture.weights})
             assert known == pytest.approx(by_hand.score(both, labels), abs=1e-5)
         alone = {name: by_hand.score(outputs[0], test) for name, outputs in by_hand.views.items()}
