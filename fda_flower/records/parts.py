@@ -8,6 +8,9 @@ from fda_flower.files import version_changes
 VERSIONS, CPU, EARLIER = "versions", "cpu", "earlier"
 """Entries of ``config.json``: of the last part, and of the parts before it by their last round."""
 
+OF_FEATURES = "onnxruntime"
+"""The package whose version is noted where it computes features; without it PyTorch does."""
+
 
 def earlier_parts(before: Mapping[str, Any], now: Mapping[str, Any], done: int) -> tuple[dict[str, Any], str]:
     """Return what made the parts of a run until now, and a sentence on what differs here; empty if nothing.
@@ -28,9 +31,12 @@ def earlier_parts(before: Mapping[str, Any], now: Mapping[str, Any], done: int) 
     {'until round 2': {'python': '3.12.1', 'torch': '2.6.0', 'cpu': 'Xeon'}}
     >>> print(sentence)
     until round 2 the run had torch 2.6.0 (here 2.9.1): its numbers may differ from an uninterrupted run's
+    >>> earlier_parts({"versions": {"onnxruntime": "1.32.0"}}, {}, 1)[1].partition(":")[0]
+    'until round 1 the run had onnxruntime 1.32.0 (here none)'
     """
     parts, then, here = dict(before.get(EARLIER) or {}), _made_with(before), _made_with(now)
-    changes = version_changes(then, here)
+    lacking = dict.fromkeys({OF_FEATURES} & (then.keys() | here.keys()), "none")
+    changes = version_changes(lacking | then, lacking | here)
     if not (changes and done):
         return parts, ""
     sentence = f"until round {done} the run had {changes}: its numbers may differ from an uninterrupted run's"
