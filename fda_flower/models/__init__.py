@@ -22,8 +22,11 @@ else:
 OURS = "fda_flower."
 """Begins the names of this package's modules."""
 
-TORCH, ONNX_RUNTIME = "torch", "onnxruntime"
-"""The packages that compute features of a frozen network."""
+TORCH = "torch"
+"""The package that computes features of a frozen network, if no other does."""
+
+ONNX_RUNTIME = "onnxruntime"
+"""The package that computes features of EfficientNet-Lite on a CPU, if it is installed."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,8 @@ METRICS: Mapping[str, Release] = {
 """The kinds of the metrics of any reply that are no figures."""
 
 INFO: Mapping[str, Release] = {
-    **dict.fromkeys(("domain", "role", "aggregated-on", "frozen-weights", "evaluates"), Release.NOTHING),
+    **dict.fromkeys(("domain", "role", "aggregated-on", "evaluates"), Release.NOTHING),
+    **dict.fromkeys(("frozen-weights", "runtime-of-features"), Release.NOTHING),
     **dict.fromkeys(
         ("gated", "refused", "problem", "regression", "task", "shape", "classes", "columns"), Release.NOTHING
     ),

@@ -192,7 +192,7 @@ def test_the_comparison_that_a_run_suggests_has_it_as_it_ran_and_others_that_fit
         assert _config("fedavg", 0, chosen, settings_in(settings)).rounds == RunConfig.rounds
 
 
-def test_a_run_completes_its_settings_once_and_once_more_for_its_picture(fda, monkeypatch):
+def test_a_run_completes_its_settings_once(fda, monkeypatch):
     built = Counter()
 
     def counting(kind):
@@ -210,7 +210,7 @@ def test_a_run_completes_its_settings_once_and_once_more_for_its_picture(fda, mo
     monkeypatch.setattr("fda_flower.reporting.words.is_better", lambda summary: False)
     code, out, _ = fda("run", *SMALL, "--method", "fedavg")
     assert (code, "Other methods on the same data: fda compare --methods source-only," in out) == (0, True)
-    assert built == {"RunConfig": 2, "DataSpec": 2}
+    assert built == {"RunConfig": 1, "DataSpec": 2}
 
 
 def test_a_centralised_reference_ends_with_its_figures_and_has_a_page(fda):

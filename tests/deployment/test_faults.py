@@ -60,6 +60,7 @@ from fda_flower.client_app import make_client_app
 from fda_flower.engines import superlink as prompt
 from fda_flower.supernode.resident import ResidentApp
 from fda_flower.strategies import nodes
+from fda_flower.wire.bundles import split
 
 nodes.ASK_AGAIN_SECONDS = 0
 gather = nodes.Nodes.gather
@@ -72,7 +73,8 @@ class Faulty(ClientApp):
     def __call__(self, message, context):
         if message.metadata.message_type == "train":
             here = Path(context.run_config["here"])
-            now = f"{context.node_config['domain']} in {message.content['config']['server-round']}"
+            number = split(message.content)["config"]["server-round"]
+            now = f"{context.node_config['domain']} in {number}"
             match json.loads(context.run_config["faults"]).get(now):
                 case "waits" | "hangs":
                     (here / now).touch()

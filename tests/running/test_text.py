@@ -94,7 +94,7 @@ def test_a_new_row_without_a_text_is_named(model, data, note):
 
 def test_another_encoder_than_the_models_is_named(folder):
     changed = load(folder)
-    changed.about = replace(changed.about, body="0" * 64)
+    changed.of_torch.about = replace(changed.about, body="0" * 64)
     with pytest.raises(RunError, check=names("body", "minilm", "model.json")):
         changed.predict(NEW)
 
