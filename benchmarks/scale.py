@@ -9,7 +9,7 @@ does, downloads the model, and sends another.
 (3) How many requests for messages the SuperLink answers in a second while it has none: each SuperNode
 asks every 3 seconds, and sends a heartbeat every 30.
 (4) The SuperLink's CPU seconds in a round of (2) with 20 sites and a small model; with FDA_BASE in turns with
-the package of another checkout, of which it has 0.6.
+the package of another checkout; the limit is 0.6 of its CPU time.
 """
 
 import json

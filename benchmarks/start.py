@@ -96,7 +96,7 @@ def processes(folder: Path, checkout: Path) -> dict[str, Process]:
     runs = folder / "runs" / checkout.name
     tables = ("run", "--dataset", "table", "--data-dir", str(folder / "hospitals"), *RIDGE)
     photos = ("run", "--dataset", "images", "--data-dir", str(folder / "photos"), *RIDGE)
-    found = {
+    commands = {
         TORCH: Process(("-c", TORCH)),
         "run digits": fda("run", "--output", "run"),
         "run fedgp-auto": fda("run", "--method", "fedgp-auto", "--rounds", "2", "--output", "run"),
@@ -107,13 +107,13 @@ def processes(folder: Path, checkout: Path) -> dict[str, Process]:
     }
     makers = [fda(*tables, "--output", str(runs / "tables"))]
     if has_photos():
-        found["run photos"] = fda(*photos, "--output", "run")
-        found["predict photos"] = fda("predict", str(runs / "photos"), "--images", str(folder / "new"))
+        commands["run photos"] = fda(*photos, "--output", "run")
+        commands["predict photos"] = fda("predict", str(runs / "photos"), "--images", str(folder / "new"))
         makers.append(fda(*photos, "--output", str(runs / "photos")))
     cache = {"FDA_CACHE_DIR": str(folder / "cache" / checkout.name)}
     for maker in makers:
         replace(maker, checkout=checkout, environment=cache).cost()
-    return {name: replace(each, checkout=checkout, environment=cache) for name, each in found.items()}
+    return {name: replace(each, checkout=checkout, environment=cache) for name, each in commands.items()}
 
 
 def measure(folder: Path, repeats: int) -> tuple[dict[str, Cost], dict[str, Cost]]:

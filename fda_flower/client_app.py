@@ -368,7 +368,7 @@ def prepare() -> None:
 
 
 def prepare_worker() -> None:
-    """Import, in the launcher of a site's worker, what most runs need, as far as it is installed."""
+    """Import, in the launcher of a site's worker, what most runs need, if it is installed."""
     ours = ("clients.client", "datasets.federation", "models", "models.devices", "runs.model_folder")
     scikit_learns = ("datasets", "model_selection", "utils.class_weight")
     modules = [f"fda_flower.{name}" for name in ours]

@@ -633,22 +633,22 @@ BUNDLES: dict[str, Callable[..., Any]] = {
 def _with_lengths(about, change):
     """The first length of each record is another one."""
     return [
-        [name, [[*told[0][:-1], change(told[0][-1])], *told[1:]] if has_arrays(told) else told]
-        for name, told in about
+        [name, [[*arrays[0][:-1], change(arrays[0][-1])], *arrays[1:]] if has_arrays(arrays) else arrays]
+        for name, arrays in about
     ]
 
 
-def has_arrays(told):
-    return isinstance(told, list) and told != []
+def has_arrays(arrays):
+    return isinstance(arrays, list) and arrays != []
 
 
 def _with_pairs(about, count):
     """Arrays of the whole and back again, so that the lengths still sum to the bytes that were sent."""
-    total = sum(each[-1] for _, told in about if has_arrays(told) for each in told)
+    total = sum(each[-1] for _, arrays in about if has_arrays(arrays) for each in arrays)
     pairs = [
         [f"{i}{sign}", "uint8", [1], "numpy.ndarray", sign * total] for i in range(count) for sign in (1, -1)
     ]
-    return [[name, [*told, *pairs] if has_arrays(told) else told] for name, told in about]
+    return [[name, [*arrays, *pairs] if has_arrays(arrays) else arrays] for name, arrays in about]
 
 
 def bundle_changed(change) -> Callable[[RecordDict], None]:

@@ -332,15 +332,15 @@ class RegularizationPath:
 
     def heads(self, targets: Array, start: Array, strengths: Sequence[float]) -> list[Head]:
         """Return the head of each strength, from the head `start`; only *shrunk* takes a share of it."""
-        outputs, whole = self.rows @ start, self.name in ("pooled", "sources")
+        outputs, unshrunk = self.rows @ start, self.name in ("pooled", "sources")
         of_targets, of_outputs = self.kernel.project(targets), self.kernel.project(outputs)
         heads = []
         for strength in strengths:
             own = self.left_out(strength, targets, of_targets)
             started = self.left_out(strength, outputs, of_outputs) if start.any() else outputs
-            share = 1.0 if whole else fit_share(self.units.weighed(own), self.units.weighed(started))
+            share = 1.0 if unshrunk else fit_share(self.units.weighed(own), self.units.weighed(started))
             residuals = judged = own - share * started
-            if not (whole or self.units.single):
+            if not (unshrunk or self.units.single):
                 without = _shares_without(own, started, self.units)[self.units.numbers]
                 judged = own - without[:, None] * started
             coefficients = self.kernel.coefficients(strength, of_targets - share * of_outputs)

@@ -1,4 +1,4 @@
-"""The base of source and target clients: one domain, one model, and what it is evaluated on."""
+"""The base of source and target clients: one domain, one model, and its evaluation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -27,8 +27,8 @@ def distil(client: TargetClient, request: TrainRequest, question: Distil) -> Tra
     the same batches and noise. Without any vote above the gate, nothing is trained.
     """
     config, gate = request.config, question.gate
-    whole, training = client.domain.inputs, client.training_in(config)
-    samples = replace(whole, y=np.arange(len(whole)))  # their positions
+    inputs, training = client.domain.inputs, client.training_in(config)
+    samples = replace(inputs, y=np.arange(len(inputs)))  # their positions
     models = {domain: client.exchange.named(model) for domain, model in sorted(question.models.items())}
     votes = _votes(client, list(models.values()), samples, config, question.teacher_bn == "batch")
     client.load(client.received(request))

@@ -89,8 +89,8 @@ class ImageFiles:
         chosen = range(len(self))[indices] if isinstance(indices, slice) else indices.tolist()
         images = np.empty((len(chosen), *self.shape[1:]), dtype=np.uint8)
         with ThreadPoolExecutor() as pool:
-            each = pool.map if len(chosen) > 1 else map  # a thread costs as much as a small image
-            for i, image in enumerate(each(self._decode, chosen)):
+            decoder = pool.map if len(chosen) > 1 else map  # a thread costs as much as a small image
+            for i, image in enumerate(decoder(self._decode, chosen)):
                 if isinstance(image, ImageError):
                     raise self._unusable(self.paths[chosen[i]], image) from image
                 images[i] = image

@@ -65,7 +65,7 @@ class Norm(nn.BatchNorm2d):
 
 
 class Block(nn.Module):
-    """A depthwise convolution between two pointwise ones, the first of which adds channels, if any.
+    """A depthwise convolution between two pointwise ones; the first adds channels, if there is one.
 
     A block that keeps the shape adds its inputs.
     """

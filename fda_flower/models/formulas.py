@@ -41,7 +41,7 @@ def bends(x: Any, knots: Any, xp: Any) -> Any:
 
 
 def frequencies_of(numbers: int) -> NDArray[np.float32]:
-    """Return Gaussian frequencies for samples of so and so many `numbers`, shape ``(1024, numbers)``."""
+    """Return Gaussian frequencies for samples of a length of `numbers`, shape ``(1024, numbers)``."""
     drawn = np.random.default_rng(SEED).standard_normal((len(SCALES), FREQUENCIES, numbers))
     scaled = drawn / np.array(SCALES)[:, None, None] / numbers**0.5
     frequencies: NDArray[np.float32] = scaled.reshape(-1, numbers).astype(np.float32)

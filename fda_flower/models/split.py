@@ -107,7 +107,7 @@ def _classes(network: nn.Module, head: nn.Module, shape: tuple[int, ...]) -> int
 
 
 def _features(body: nn.Module, head: nn.Module, shape: tuple[int, ...], times: int = 1) -> Tensor:
-    """Return the features of `_agreed` samples, ``(n, features)``: so many `times` what a head reads."""
+    """Return the features of `_agreed` samples, ``(n, features)``: what a head reads, `times` as many."""
     if _no_numbers(head):
         return torch.zeros(1, times * head.in_features)
     features: Tensor = body(_agreed(shape)).flatten(1)

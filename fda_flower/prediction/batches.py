@@ -62,7 +62,7 @@ def inputs_at(samples: Samples, where: Tensor | slice, device: torch.device = CP
 
 
 def _inputs(samples: Samples, device: torch.device) -> Any:
-    """Return the inputs as a tensor; those in files as they are."""
+    """Return the inputs as a tensor; image files stay files."""
     return tensor_of(samples.x, device) if isinstance(samples.x, np.ndarray) else samples.x
 
 

@@ -175,7 +175,7 @@ def test_one_unit_cannot_be_left_out():
 
 
 def test_left_out_rows_rank_as_new_ones_do_once_levels_are_taken_out():
-    """Some 6 of 100 labels are of the rarer class; as they are, left-out outputs rank worse than new ones."""
+    """Some 6 of 100 labels are of the rarer class; left-out outputs alone rank worse than new ones."""
     rng, width = np.random.default_rng(0), 4
 
     def draw(count):
@@ -183,13 +183,13 @@ def test_left_out_rows_rank_as_new_ones_do_once_levels_are_taken_out():
         p = 1 / (1 + np.exp(-(x @ np.full(width, 0.5) - 3)))
         return np.hstack([x / 2, np.ones((count, 1))]), (rng.random(count) < p).astype(int)
 
-    found, (sources, others) = [], draw(1000)
+    figures, (sources, others) = [], draw(1000)
     solution = Sums.of(sources, to_targets(others, 2)).solution()
     for _ in range(12):
         (x, labels), (new, truth) = draw(100), draw(2000)
         fit = fit_logistic([Kind(x, solution)], labels)
         pairs = ((fit.held_out, labels), (fit.ranked, labels), (new @ fit.heads[0], truth))
-        found.append([measure(outputs, y)["auroc"] for outputs, y in pairs])
-    as_they_are, ranked, true = np.mean(found, axis=0)
-    assert as_they_are < true - 0.02
-    assert abs(ranked - true) < (true - as_they_are) / 2
+        figures.append([measure(outputs, y)["auroc"] for outputs, y in pairs])
+    plain, ranked, true = np.mean(figures, axis=0)
+    assert plain < true - 0.02
+    assert abs(ranked - true) < (true - plain) / 2

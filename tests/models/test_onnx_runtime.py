@@ -59,8 +59,8 @@ def passed(network, x):
         return torch.cat([network(each[None]) for each in x])
 
 
-def check_near(found, expected, tolerance=1e-4):
-    difference = (found - expected).flatten(1).norm(dim=1) / expected.flatten(1).norm(dim=1)
+def check_near(outputs, expected, tolerance=1e-4):
+    difference = (outputs - expected).flatten(1).norm(dim=1) / expected.flatten(1).norm(dim=1)
     assert float(difference.max()) < tolerance
 
 
@@ -85,9 +85,9 @@ def test_a_sites_own_statistics_are_pytorchs_but_for_rounding():
         with torch.no_grad():
             two.adapt([two.trunk(image[None])[0] for image in x])
         both.append((two.statistics[None], passed(each, x)))
-    (expected, rows), (statistics, found) = both
+    (expected, rows), (statistics, outputs) = both
     check_near(statistics, expected, 1e-5)
-    check_near(found, rows)
+    check_near(outputs, rows)
     assert not torch.allclose(rows, before, atol=0.1), "they matter"
     check_near(passed(in_onnx_runtime(network), x), before), "and stay with the copy"
 
@@ -96,8 +96,8 @@ def test_features_have_the_same_bits_from_several_callers():
     x, network = images(), backbone("efficientnet-lite0", "head")
     expected, again = passed(in_onnx_runtime(network), x), in_onnx_runtime(copy.deepcopy(network))
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda image: passed(again, image[None]), x))
-    assert torch.equal(torch.cat(found), expected)
+        outputs = list(pool.map(lambda image: passed(again, image[None]), x))
+    assert torch.equal(torch.cat(outputs), expected)
 
 
 def test_an_image_that_is_not_finite_has_no_features():
@@ -126,8 +126,8 @@ def test_a_model_names_what_computed_its_features_and_predicts_by_it(settings, t
     expected = load(tmp_path / "run").predict_proba(x)
     without(monkeypatch)
     model = load(tmp_path / "run")
-    found = [model.predict_proba(x) for _ in range(2)][-1]
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    outputs = [model.predict_proba(x) for _ in range(2)][-1]
+    np.testing.assert_allclose(outputs, expected, rtol=1e-4)
     assert [record.message for record in caplog.records if "ONNX Runtime" in record.message] == [
         "the model's features were computed by ONNX Runtime on a CPU, and are here by PyTorch "
         "(pip install 'fda-flower[images]'): outputs may differ by 1e-5 of their size"
@@ -139,11 +139,11 @@ def test_a_model_names_what_computed_its_features_and_predicts_by_it(settings, t
 
 
 def test_sites_that_train_have_features_of_one_package_and_sums_may_mix(settings, monkeypatch):
-    told = DomainClient.get_properties
+    properties = DomainClient.get_properties
 
     def old(self, config):
         left_out = {RUNTIME} if self.domain.name == "b" else set()
-        return {name: value for name, value in told(self, config).items() if name not in left_out}
+        return {name: value for name, value in properties(self, config).items() if name not in left_out}
 
     monkeypatch.setattr(DomainClient, "get_properties", old)
     with pytest.raises(RunError, match="onnxruntime at a, c; torch at b") as caught:

@@ -57,8 +57,8 @@ def test_batches_hold_each_sample_once_with_its_own_label(size, shuffle):
 def test_batches_are_even_or_full_with_or_without_the_rest(cut, size, lengths):
     drawn = list(batches(make(), size, generator(), shuffle=True, cut=cut))
     assert [len(y) for _, y in drawn] == lengths
-    shown = [int(y) for _, part in drawn for y in part]
-    assert shown == order(make(), COUNT, seed=0)[: sum(lengths)]
+    labels = [int(y) for _, part in drawn for y in part]
+    assert labels == order(make(), COUNT, seed=0)[: sum(lengths)]
 
 
 @pytest.mark.parametrize("cut", ["even", "keep-last", "drop-last"])
