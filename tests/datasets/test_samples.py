@@ -23,16 +23,16 @@ def test_samples_are_taken_in_the_order_asked_for_and_joined_with_the_first_ones
     taken = make(noise=0.5).take(np.array([7, 2]), np.array([2]))
     assert (len(taken), taken.y.tolist(), taken.noise) == (3, [70, 20, 20], 0.5)
     assert taken.x[:, 0, 0, 0].tolist() == [7, 2, 2]
-    whole = taken.joined(make().take(np.array([1])).without_labels())
-    assert (whole.y.tolist(), whole.noise) == ([70, 20, 20, -1], 0.5)
-    assert whole.x[:, 0, 0, 0].tolist() == [7, 2, 2, 1]
+    both = taken.joined(make().take(np.array([1])).without_labels())
+    assert (both.y.tolist(), both.noise) == ([70, 20, 20, -1], 0.5)
+    assert both.x[:, 0, 0, 0].tolist() == [7, 2, 2, 1]
 
 
 def test_groups_go_where_their_samples_go():
-    whole = Samples(np.zeros((4, 1)), np.arange(4), 0.5, np.array([7, 7, 8, 9]))
-    part = whole.take(np.array([3, 0]))
+    four = Samples(np.zeros((4, 1)), np.arange(4), 0.5, np.array([7, 7, 8, 9]))
+    part = four.take(np.array([3, 0]))
     assert part.groups.tolist() == [9, 7]
-    assert part.joined(whole).groups.tolist() == [9, 7, 7, 7, 8, 9]
+    assert part.joined(four).groups.tolist() == [9, 7, 7, 7, 8, 9]
     assert part.digest() != replace(part, groups=np.array([9, 9])).digest()
 
 
