@@ -171,12 +171,12 @@ def test_images_are_mixed_if_it_is_told_to_and_features_never():
 def test_images_in_files_are_joined(tmp_path):
     write_images(tmp_path, seed=0)
     paths = tuple(sorted(tmp_path.rglob("*.png")))
-    whole = Samples(ImageFiles(paths, 8), np.arange(len(paths)) % 2)
-    few, rest = whole.take(np.arange(4)), whole.take(np.arange(4, len(paths))).without_labels()
+    images = Samples(ImageFiles(paths, 8), np.arange(len(paths)) % 2)
+    few, rest = images.take(np.arange(4)), images.take(np.arange(4, len(paths))).without_labels()
     in_memory = [Samples(s.x[np.arange(len(s))], s.y) for s in (few, rest)]
     replies = []
     for own, others in ((few, rest), in_memory):
-        client = target(Domain("t", own, whole, others), model=build_model("mlp", (3, 8, 8), 2, seed=0))
+        client = target(Domain("t", own, images, others), model=build_model("mlp", (3, 8, 8), 2, seed=0))
         start = client.layers()
         replies.append(ask(client, {"a": start}, gate=0.5))
     assert replies[0].examples == len(paths)

@@ -105,8 +105,8 @@ def part_of(dataset):
 
     def load_part(data_dir, seed):
         if not kept:
-            whole, first = dataset.loader(data_dir, seed), np.arange(2000)
-            kept.append(Split(whole.train.take(first), whole.test.take(first[:800]), whole.classes))
+            data, first = dataset.loader(data_dir, seed), np.arange(2000)
+            kept.append(Split(data.train.take(first), data.test.take(first[:800]), data.classes))
         return kept[0]
 
     return load_part

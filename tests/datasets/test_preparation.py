@@ -109,13 +109,13 @@ def test_a_damaged_image_is_named_with_the_others_that_are(tmp_path):
 def test_files_stand_in_for_an_array(tmp_path):
     write_images(tmp_path, seed=0, classes=["bee"])
     files = ImageFiles(tuple(sorted((tmp_path / "bee").iterdir())), 4)
-    whole = files[np.arange(len(files))]
-    assert (files.shape, files.dtype) == (whole.shape, whole.dtype)
+    images = files[np.arange(len(files))]
+    assert (files.shape, files.dtype) == (images.shape, images.dtype)
     chosen = np.array([3, 1, 1])
     taken = files.take(chosen)
     assert isinstance(taken, ImageFiles)
-    assert np.array_equal(taken[np.arange(3)], whole[chosen])
-    assert np.array_equal(files[chosen], whole[chosen])
-    assert np.array_equal(files[1:3], whole[1:3])
+    assert np.array_equal(taken[np.arange(3)], images[chosen])
+    assert np.array_equal(files[chosen], images[chosen])
+    assert np.array_equal(files[1:3], images[1:3])
     joined = taken.joined(files.take(np.array([0])))
-    assert np.array_equal(joined[np.arange(4)], whole[np.array([3, 1, 1, 0])])
+    assert np.array_equal(joined[np.arange(4)], images[np.array([3, 1, 1, 0])])

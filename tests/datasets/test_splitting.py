@@ -90,14 +90,14 @@ def test_the_samples_of_a_group_stay_together(what, regression):
 
 def test_the_largest_patient_is_tested_and_held_out_no_more_often_than_others():
     groups = np.repeat(np.arange(15), [30, *[3] * 14])
-    whole = Samples(np.zeros((len(groups), 1)), groups % 2, groups=groups)
+    patients = Samples(np.zeros((len(groups), 1)), groups % 2, groups=groups)
     times = np.zeros((2, 15))
     for seed in range(100):
-        _, test = divide(whole.y, seed, "a", groups=list(map(str, groups.tolist())))
-        _, held = hold_out(whole, HeldOut(0.2), seed, "a")
-        for row, found in zip(times, (groups[test], held.groups), strict=True):
-            assert found is not None
-            row[np.unique(found)] += 1
+        _, test = divide(patients.y, seed, "a", groups=list(map(str, groups.tolist())))
+        _, held = hold_out(patients, HeldOut(0.2), seed, "a")
+        for row, chosen in zip(times, (groups[test], held.groups), strict=True):
+            assert chosen is not None
+            row[np.unique(chosen)] += 1
     assert ((times > 8) & (times < 35)).all(), "each with a chance of a fifth"
 
 
