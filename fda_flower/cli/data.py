@@ -129,10 +129,13 @@ def passing_command(settings: dict[str, Any], spec: "DataSpec", options: Mapping
 
 def check_default(settings: dict[str, Any], spec: "DataSpec", sizes: Sizes) -> None:
     """Raise a `ConfigError` if the default method would refuse domains of these sizes."""
-    from fda_flower.runs.completion import fitting_method
+    from fda_flower.models import check_installed
+    from fda_flower.runs.completion import fitting_method, fitting_model
     from fda_flower.runs.methods import METHODS
 
-    enough = METHODS[fitting_method(spec)[0]].enough
+    method = METHODS[fitting_method(spec)[0]]
+    check_installed(fitting_model(spec, method, of_patients=False))
+    enough = method.enough
     smallest = min(counts[name] for counts in sizes.values() for name in COUNTED if name in counts)
     if enough is not None and smallest >= enough:
         return  # without Flower, whose import takes longer than a small table

@@ -211,6 +211,16 @@ def test_check_of_images(fda):
     assert [row[1:] for row in cells_of(out)] == [["20", "", "", "10", "10"]] * 2
 
 
+def test_check_of_photos_names_the_extra_that_a_run_needs(fda, monkeypatch):
+    write_sites(write_images, Path("photos"), "ab")
+    for path in Path("photos").rglob("*.png"):
+        Image.open(path).resize((64, 64)).save(path)
+    monkeypatch.setattr("fda_flower.models.find_spec", lambda name: None)
+    code, out, err = fda("data", "check", "photos")
+    assert (code, "Run it" in out) == (1, False)
+    assert "pip install 'fda-flower[images]'" in out + err
+
+
 def test_many_classes_are_rows_of_a_table_of_their_own(fda):
     write("age,label", lambda i: f"{i},{i % 6}", ["a"], 60)
     write("age,label", lambda i: f"{i},{1 + i % 5}", ["b"], 60)
