@@ -1,8 +1,8 @@
 """Remake the index of results/, and a page and tables for each experiment, from results/records/.
 
 Without an option the pages and tables are written; ``--pictures`` draws the pictures, too. With ``--check``
-nothing is written, and the exit code is 1 if a page or a table differs. Pictures are not compared, since
-their pixels depend on the machine. Title and note of a page are those of the experiment's file today, and the
+nothing is written, and the exit code is 1 if a page differs. Pictures are not compared, since their pixels
+depend on the machine, nor are the tables as CSV files, which are not committed. Title and note of a page are those of the experiment's file today, and the
 verdict is from results/verdicts.toml. ``--pack FOLDER`` first adds an experiment's runs in a folder to its
 records.
 """
@@ -15,7 +15,6 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,15 +169,18 @@ def main() -> int:
         sys.exit(f"results/verdicts.toml has no entry for {', '.join(unknown)}")
     if strange := sorted({*(chosen.only or ())} - sizes.keys()):
         sys.exit(f"there are no records of {', '.join(strange)}: choose among {', '.join(sorted(sizes))}")
-    names = sorted(chosen.only or sizes, key=lambda name: sizes[name], reverse=True)  # the longest first
-    make = partial(experiment, pictures=chosen.pictures and not chosen.check)
+    needed = {*(chosen.only or sizes), *(name for name in sizes if not (PAGES / f"{name}.csv").exists())}
+    names = sorted(needed, key=lambda name: sizes[name], reverse=True)  # the longest first
+    drawn = {*(chosen.only or sizes)} if chosen.pictures and not chosen.check else set()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        made = [*pool.map(make, names, [verdicts[name] for name in names])]
+        entries = [verdicts[name] for name in names]
+        made = [*pool.map(experiment, names, entries, [name in drawn for name in names])]
     texts = {path: text for each in made for path, text in each.items()}
     texts[PAGES / "README.md"] = index(verdicts, texts)
-    stale = [p for p, text in texts.items() if not p.exists() or p.read_text(encoding="utf-8") != text]
+    proven = [path for path in texts if not (chosen.check and path.suffix == ".csv")]
+    stale = [p for p in proven if not p.exists() or p.read_text(encoding="utf-8") != texts[p]]
     if not chosen.only:
-        stale += {*PAGES.glob("*.md"), *PAGES.glob("*.csv")} - texts.keys()  # no records prove them
+        stale += {*PAGES.glob("*.md")} - texts.keys()  # no records prove them
     for path in sorted(stale):
         print(f"{'differs' if chosen.check else 'written' if path in texts else 'removed'}: {path.name}")
         if not chosen.check:
