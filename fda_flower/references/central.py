@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -53,8 +53,9 @@ from fda_flower.strategies.replies import read_sizes
 from fda_flower.strategies.selection import Selection
 from fda_flower.wire.protocol import CONFUSION, OUTCOMES, SERVER_ROUND, split_held_out
 
-TRAINED, OPTIMIZER = "trained", "optimizer"
-"""Entries of a checkpoint besides the reported model: the model in training, and its optimizer."""
+TRAINED, OPTIMIZER, DISCRIMINATOR = "trained", "optimizer", "discriminator"
+"""Entries of a checkpoint besides the reported model: the model in training, its optimizer, and a reference's
+discriminator."""
 
 
 def run_central(
@@ -120,10 +121,11 @@ class Trainer:
         first = domains[config.data.source_names[0]].train
         x, _ = next(batches(first, 1, torch.Generator().manual_seed(0), device=device))
         with repeatable(derive_seed(config.seed, "model", "central"), config.threads, device):
-            self.reference.prepare(self.model, x)
+            self.reference.prepare(self.model, x, len(config.data.source_names))
         self.sources = {name: self._client(self._divide(domains[name])) for name in config.data.source_names}
         self.target = self._client(domains[config.data.target_name], TargetClient)
-        self.optimizer = OPTIMIZERS[config.optimizer](to_train(self.model), lr=config.rate)
+        parameters = [*to_train(self.model), *self.reference.discriminator.parameters()]
+        self.optimizer = OPTIMIZERS[config.optimizer](parameters, lr=config.rate)
         self.reported: Layers = self.target.layers()
         self.judged_by = headline_metric(None, config.task)
 
@@ -163,12 +165,18 @@ class Trainer:
             for name, value in state.items()
             if isinstance(value, torch.Tensor)
         }
-        return Checkpoint(number, self.reported, {TRAINED: self.target.layers(), OPTIMIZER: tensors})
+        weights = self.reference.discriminator.state_dict()
+        others = {name: value.cpu().numpy() for name, value in weights.items()}
+        state = {TRAINED: self.target.layers(), OPTIMIZER: tensors, DISCRIMINATOR: others}
+        return Checkpoint(number, self.reported, state)
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint, which holds only a model if the run has not begun."""
         self.reported = checkpoint.model
         self.target.load(checkpoint.state.get(TRAINED, checkpoint.model))
+        others, further = checkpoint.state.get(DISCRIMINATOR, {}), self.reference.discriminator
+        weights = {name: torch.from_numpy(np.array(array)) for name, array in others.items()}
+        further.load_state_dict(further.state_dict() | weights)
         states: dict[int, dict[str, torch.Tensor]] = {}
         for key, array in checkpoint.state.get(OPTIMIZER, {}).items():
             i, _, name = key.partition(".")
@@ -187,15 +195,16 @@ class Trainer:
         total, seed = 0.0, derive_seed(config.seed, "train", number, "central")
         with repeatable(seed, config.threads, find_device(config.device)):
             to_train(self.model)
-            for step in islice(self._steps(number, np.random.default_rng(seed), warmup), steps):
+            for step in islice(self._steps(number, np.random.default_rng(seed), warmup, steps), steps):
                 for i, loss in enumerate(losses(self.model, step)):
-                    self.model.zero_grad()
+                    self.optimizer.zero_grad()
                     torch.autograd.backward(loss)
                     self.optimizer.step()
                     total += loss.item() if i == 0 else 0.0
         return steps, total / steps
 
-    def _steps(self, number: int, rng: np.random.Generator, warmup: bool) -> Iterator[Step]:
+    def _steps(self, number: int, rng: np.random.Generator, warmup: bool, steps: int) -> Iterator[Step]:
+        before = number - 1 - self.reference.warmup_rounds
         size, domain = self.config.batch_size, self.target.domain
         streams = [
             self._endless(client.domain.train, size, number, name) for name, client in self.sources.items()
@@ -205,13 +214,15 @@ class Trainer:
             labelled = self._endless(domain.train, size, number, domain.name)
             if domain.unlabelled is not None:
                 unlabelled = self._endless(domain.unlabelled, 2 * size, number, domain.name, "unlabelled")
-        while True:
+        for taken in count():
             yield Step(
                 [next(stream) for stream in streams],
                 None if labelled is None else next(labelled),
                 None if unlabelled is None else next(unlabelled)[0],
                 rng,
                 domain.train.task,
+                before + taken / steps,
+                self.config.rounds,
             )
 
     def _endless(self, samples: Samples, size: int, number: int, *purpose: str) -> Iterator[Batch]:

@@ -1,20 +1,22 @@
 """Centralised references: their losses over the samples of all domains in one place."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from fda_flower.clients.training import loss_for
 from fda_flower.errors import invalid
 from fda_flower.models.parts import features_of, head_of, replace_head
-from fda_flower.names.options import Bounds, NotNegative, Positive
+from fda_flower.names.options import Bounds, Natural, NotNegative, Positive
 from fda_flower.names.tasks import Task
 from fda_flower.records.record import (
     Record,
@@ -30,7 +32,8 @@ Batch = tuple[Tensor, Tensor]
 class Step:
     """The samples of one step: a batch of each source, in the order of domains, and of the target's labelled.
 
-    `unlabelled` are twice as many of the target's other samples; `rng` is for further draws.
+    `unlabelled` are twice as many of the target's other samples; `rng` is for further draws. Of `rounds`
+    after the warm-up, `done` are done, a round's earlier steps being a part of it.
     """
 
     sources: Sequence[Batch]
@@ -38,6 +41,8 @@ class Step:
     unlabelled: Tensor | None
     rng: np.random.Generator
     task: Task = "classes"
+    done: float = 0.0
+    rounds: int = 1
 
 
 class Reference(CommonOptions, ABC):
@@ -74,6 +79,8 @@ class Reference(CommonOptions, ABC):
             if (value := getattr(self, name)) != none:
                 raise invalid(name, value, "leave it out", why)
         self.model_average = ModelAverage(None)
+        self.discriminator: nn.Module = nn.Identity()
+        """A network that trains next to the model without being a part of it, if `prepare` makes one."""
 
     @property
     def chooses_itself(self) -> bool:
@@ -102,8 +109,8 @@ class Reference(CommonOptions, ABC):
         """Return no lines at the end of a run."""
         return []
 
-    def prepare(self, model: nn.Module, x: Tensor) -> None:
-        """Change the network before the first round, if the reference needs another."""
+    def prepare(self, model: nn.Module, x: Tensor, sources: int) -> None:
+        """Change the network before the first round, or make another; `x` is a batch of inputs."""
 
     def warmup_losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
         """Yield only the sources' mean loss, in the warm-up rounds."""
@@ -116,7 +123,12 @@ class Reference(CommonOptions, ABC):
 
 def outputs_of(model: nn.Module, batches: Sequence[Batch]) -> list[Tensor]:
     """Return the model's outputs for each batch, computed together: BatchNorm sees all batches."""
-    return list(torch.split(model(torch.cat([x for x, _ in batches])), [len(y) for _, y in batches]))
+    return by_batch(model(torch.cat([x for x, _ in batches])), batches)
+
+
+def by_batch(rows: Tensor, batches: Sequence[Batch]) -> list[Tensor]:
+    """Return the rows of each batch."""
+    return list(torch.split(rows, [len(y) for _, y in batches]))
 
 
 def source_loss(model: nn.Module, step: Step) -> Tensor:
@@ -158,7 +170,7 @@ class SourceTarget(Reference):
         """The temperature of the head."""
         return self.temperature
 
-    def prepare(self, model: nn.Module, x: Tensor) -> None:
+    def prepare(self, model: nn.Module, x: Tensor, sources: int) -> None:
         """Replace the head, with new weights."""
         replace_head(model, x, self.temperature)
 
@@ -208,14 +220,23 @@ class MinimaxEntropy(Entropy):
 @contextmanager
 def reversed_gradient(model: nn.Module) -> Iterator[None]:
     """Reverse the gradient that arrives at the body from outputs computed inside."""
-
-    def reverse(_: nn.Module, inputs: tuple[Tensor]) -> Tensor:
-        features = inputs[0].view_as(inputs[0])
-        features.register_hook(torch.neg)  # type: ignore[no-untyped-call]
-        return features
-
-    with head_of(model).register_forward_pre_hook(reverse):
+    with head_of(model).register_forward_pre_hook(lambda _, inputs: reversing(inputs[0])):
         yield
+
+
+def reversing(features: Tensor, factor: float = 1.0) -> Tensor:
+    """Return features that pass their gradient on times ``−factor`` (Ganin's gradient reversal layer).
+
+    Examples
+    --------
+    >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> (3 * reversing(x, 0.5)).sum().backward()
+    >>> x.grad
+    tensor([-1.5000, -1.5000])
+    """
+    features = features.view_as(features)
+    features.register_hook(lambda gradient: -factor * gradient)  # type: ignore[no-untyped-call]
+    return features
 
 
 def entropy(outputs: Tensor) -> Tensor:
@@ -306,7 +327,7 @@ class CORAL(ERM):
         """Yield the mean loss and γ times the mean gap of the features."""
         with features_of(model) as features:
             outputs = outputs_of(model, step.sources)
-        parts = torch.split(features[0], [len(y) for _, y in step.sources])
+        parts = by_batch(features[0], step.sources)
         gaps = [self.gap(a, b) for a, b in combinations(parts, 2)]
         yield mean_loss(outputs, step) + self.gamma * torch.stack(gaps).mean()
 
@@ -315,6 +336,61 @@ class MMD(CORAL):
     """The same with `kernel_gap` (Li et al., CVPR 2018, without its adversary, as DomainBed has it)."""
 
     gap = staticmethod(kernel_gap)
+
+
+WIDTH = 256
+"""Units of each of the two hidden layers of `DANN`'s discriminator, DomainBed's default."""
+
+
+class DANN(ERM):
+    """ERM on features that do not tell the sources apart (Ganin et al., JMLR 2016).
+
+    A discriminator D learns to tell from features f which source i a sample is of. The loss is
+    ``mean_i L_i + mean_i L(D(f), i)``, whose second term's gradient is multiplied by −λ on its way from D to
+    the body. ``λ = 2/(1 + exp(−γp)) − 1`` rises from 0 while p rises from 0 to 1 over the rounds after the
+    warm-up; D itself learns with λ = 1. All this is as in the paper.
+
+    The paper's domains are a source and the target; here they are the sources, as in DomainBed, whose D has
+    the same layers. DomainBed trains D and the network in turn, by two optimizers, with a fixed λ; it
+    searches for λ, rates, D's steps, weight decay and a penalty on D's gradient. Here one step of one
+    optimizer trains both, at one rate.
+
+    Parameters
+    ----------
+    gamma : float
+        γ, not negative; 0 is ERM.
+    rise_rounds : int
+        The rounds in which p rises. Default: 0, all after the warm-up. Set it if you may extend the run
+        later: a resumed run equals an uninterrupted one only if p rises in the same rounds.
+    validation_share, **common
+        See `ERM`.
+    """
+
+    gamma: NotNegative = 10.0
+    rise_rounds: Natural = 0
+
+    def prepare(self, model: nn.Module, x: Tensor, sources: int) -> None:
+        """Make the discriminator, with new weights."""
+        model.eval()
+        with torch.no_grad(), features_of(model) as features:
+            model(x)
+        sizes = (features[0].shape[1], WIDTH, WIDTH)
+        hidden = [part for pair in pairwise(sizes) for part in (nn.Linear(*pair), nn.ReLU())]
+        self.discriminator = nn.Sequential(*hidden, nn.Linear(WIDTH, sources)).to(features[0])
+
+    def losses(self, model: nn.Module, step: Step) -> Iterator[Tensor]:
+        """Yield the mean loss plus the discriminator's, whose gradient is reversed in the body."""
+        with features_of(model) as features:
+            outputs = outputs_of(model, step.sources)
+        guesses = by_batch(self.discriminator(reversing(features[0], self.weight(step))), step.sources)
+        sources = [torch.full((len(guess),), i, device=guess.device) for i, guess in enumerate(guesses)]
+        of_sources = torch.stack([*map(cross_entropy, guesses, sources)])
+        yield mean_loss(outputs, step) + of_sources.mean()
+
+    def weight(self, step: Step) -> float:
+        """Return λ in a step."""
+        share = min(step.done / (self.rise_rounds or step.rounds), 1.0)
+        return 2 / (1 + math.exp(-self.gamma * share)) - 1
 
 
 class Mixup(ERM):

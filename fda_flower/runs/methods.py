@@ -265,6 +265,7 @@ CENTRAL: Registry[Method] = Registry(
         "erm": _central("ERM", "the sources' pooled samples; never sees the target", "ERM"),
         "coral": _central("CORAL", "ERM, features aligned by mean and covariance", "CORAL", *ALIGNED),
         "mmd": _central("MMD", "ERM, features aligned by Gaussian kernels", "MMD", *ALIGNED),
+        "dann": _central("DANN", "ERM, features that hide the source", "DANN", *ALIGNED),
         "mixup": _central("Mixup", "ERM on mixed pairs of the sources' samples", "Mixup", *SEVERAL),
         "s+t": _central("S+T", "the samples of sources and target, pooled", "SourceTarget", *COSINE),
         "ent": _central("ENT", "S+T, certain of unlabelled samples", "Entropy", *COSINE, "unlabelled"),

@@ -19,7 +19,7 @@ from fda_flower.deployment import rehearse, run_deployed
 from fda_flower.files import derive_seed
 from fda_flower.records.folder import RunFolder, of_a_round_before
 from fda_flower.references import central
-from fda_flower.references.central import OPTIMIZER, TRAINED, Trainer
+from fda_flower.references.central import DISCRIMINATOR, OPTIMIZER, TRAINED, Trainer
 from fda_flower.references.losses import Reference
 from fda_flower.running.run import Execution, run_config
 from fda_flower.runs.methods import CENTRAL, METHODS, PREFIX, check_federated, find_method
@@ -90,7 +90,7 @@ def shuffled(samples, seed=0):
 
 @each_one
 def test_a_reference_is_found_by_its_whole_name_only(method):
-    assert {*BLIND} == {f"{PREFIX}{name}" for name in ("erm", "coral", "mmd", "mixup")}
+    assert {*BLIND} == {f"{PREFIX}{name}" for name in ("erm", "coral", "mmd", "dann", "mixup")}
     assert {*NEEDING} < {*SEEING} == {f"{PREFIX}{name}" for name in ("s+t", "ent", "mme")}
     assert {*CENTRAL[method.removeprefix(PREFIX)].needs} <= NEEDS.keys()
     assert find_method(method).title == f"{find_method(method).label} (centralised)"
@@ -127,7 +127,7 @@ def test_every_reference_runs_and_writes_what_other_runs_write(method, small, tm
     assert not same_bits(run(**settings, seed=1).model, result.model)
 
 
-@pytest.mark.parametrize("method", ["central:erm", "central:mme"])
+@pytest.mark.parametrize("method", ["central:dann", "central:mme"])
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_a_resumed_run_has_the_same_bits(method, optimizer, small, tmp_path):
     settings = {**small, "method": method, "optimizer": optimizer, "warmup_rounds": 1}
@@ -136,9 +136,10 @@ def test_a_resumed_run_has_the_same_bits(method, optimizer, small, tmp_path):
     cut_off(3, parts, **settings, rounds=5)
     check_same(run(**settings, rounds=5, output=parts, resume=True), whole)
     ends = [RunFolder(folder).load_checkpoint() for folder in (tmp_path / "whole", parts)]
-    assert ends[0].state.keys() == {TRAINED, OPTIMIZER}
+    assert ends[0].state.keys() == {TRAINED, OPTIMIZER, DISCRIMINATOR}
     assert bool(ends[0].state[OPTIMIZER]) is (optimizer == "adam")
-    assert all(same_bits(ends[0].state[name], ends[1].state[name]) for name in (TRAINED, OPTIMIZER))
+    assert bool(ends[0].state[DISCRIMINATOR]) is (method == "central:dann")
+    assert all(same_bits(ends[0].state[name], ends[1].state[name]) for name in ends[0].state)
 
 
 def test_a_run_that_broke_off_in_its_first_round_starts_again(small, tmp_path, monkeypatch):
@@ -339,8 +340,8 @@ def test_variants_are_those_of_other_methods_and_change_nothing(name):
 @pytest.mark.parametrize(
     ("method", "settings", "thing"),
     [
-        *((f"central:{name}", {"model": "logistic"}, "method") for name in ("coral", "mmd", "mme", "s+t")),
-        *((f"central:{name}", {"sources": 1}, "method") for name in ("mmd", "mixup")),
+        *((f"central:{name}", {"model": "logistic"}, "method") for name in ("coral", "dann", "mme", "s+t")),
+        *((f"central:{name}", {"sources": 1}, "method") for name in ("dann", "mixup")),
         ("central:ent", {"target_samples": None}, "method"),
         ("central:s+t", {"dataset": "rbf", "model": "sigmoid"}, "method"),
         ("central:erm", {"source_samples": 1}, "source"),

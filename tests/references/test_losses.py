@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +15,7 @@ from fda_flower import ConfigError
 from fda_flower.models.parts import PrototypeHead, features_of, head_of
 from fda_flower.references.losses import (
     CORAL,
+    DANN,
     ERM,
     GAMMAS,
     MMD,
@@ -60,7 +62,7 @@ def step():
 @pytest.fixture
 def network(model):
     """The same network with MME's head, hot enough that nothing is saturated."""
-    SourceTarget(temperature=0.5).prepare(model, draw(1, 4))
+    SourceTarget(temperature=0.5).prepare(model, draw(1, 4), 3)
     return model
 
 
@@ -130,6 +132,85 @@ def test_alignment_adds_gamma_times_the_mean_gap_of_all_pairs_of_features(kind, 
     assert [*kind(gamma=0).losses(model, step)] == [plain]
     (loss - plain).backward()
     assert model[0].weight.grad.any()
+
+
+@pytest.mark.parametrize(
+    ("done", "rounds", "rise", "weight"),
+    [(0, 4, 0, 0), (1, 4, 0, 0.848284), (4, 4, 0, 0.999909), (1, 4, 2, 0.986614), (3, 4, 2, 0.999909)],
+)
+def test_the_weight_of_the_reversed_gradient_rises_over_the_rounds(done, rounds, rise, weight, step):
+    """By hand: 2 / (1 + exp(−10 p)) − 1 at p = 0, 1/4, 1/2 and 1."""
+    at = replace(step, done=done, rounds=rounds)
+    assert DANN(rise_rounds=rise).weight(at) == pytest.approx(weight, abs=1e-6)
+
+
+def test_dann_on_a_linear_network_by_hand():
+    """One sample of each of two sources, a feature f = a x, outputs (0, b f) and guesses (0, c f).
+
+    a = 2, b = 1, c = 3, x = 1 and 1/2, classes 1 and 0; f = 2 and 1.
+    """
+    body, head, guess = (nn.Linear(1, size, bias=False) for size in (1, 2, 2))
+    model, dann = nn.Sequential(body, head), DANN(gamma=4)
+    dann.discriminator = guess
+    for part, weight in ((body, [[2.0]]), (head, [[0.0], [1.0]]), (guess, [[0.0], [3.0]])):
+        part.weight.data = torch.tensor(weight)
+    sources = [(torch.tensor([[x]]), torch.tensor([y])) for x, y in ((1.0, 1), (0.5, 0))]
+    (loss,) = dann.losses(model, Step(sources, None, None, np.random.default_rng(0), done=1, rounds=2))
+    loss.backward()
+
+    def sigmoid(z):
+        return 1 / (1 + math.exp(-z))
+
+    one, two = sigmoid(2) - 1, sigmoid(1)  # of the class losses, by the second output
+    first, second = sigmoid(6), sigmoid(3) - 1  # of the sources' losses, by the second guess
+    losses = -math.log(sigmoid(2)), -math.log(sigmoid(-1)), -math.log(sigmoid(-6)), -math.log(sigmoid(3))
+    assert number(loss) == pytest.approx(sum(losses) / 2, rel=1e-5)
+    assert number(head.weight.grad[1]) == pytest.approx((one * 2 + two * 1) / 2, rel=1e-5)
+    assert number(guess.weight.grad[1]) == pytest.approx((first * 2 + second * 1) / 2, rel=1e-5)
+    lam = 2 / (1 + math.exp(-2)) - 1
+    wanted = (1 * (one * 1 + two * 0.5) - lam * 3 * (first * 1 + second * 0.5)) / 2
+    assert number(body.weight.grad) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_the_discriminator_has_an_output_for_each_source_and_leaves_the_model_alone(model, step):
+    dann, before = DANN(), copy.deepcopy(model.state_dict())
+    dann.prepare(model, draw(1, 4), 3)
+    assert [tuple(p.shape) for p in dann.discriminator.parameters()][::2] == [(256, 6), (256, 256), (3, 256)]
+    assert all(map(torch.equal, before.values(), model.state_dict().values()))
+    (plain,), (loss,) = ERM().losses(model, step), dann.losses(model, step)
+    loss.backward()
+    grads = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    plain.backward()
+    assert all(map(torch.equal, grads, (p.grad for p in model.parameters()))), "λ is 0 at the beginning"
+
+
+def test_dann_gives_up_a_shortcut_whose_values_tell_the_sources_apart():
+    """A noisy signal, and a shortcut: right in two sources, but shifted between them, and wrong elsewhere."""
+
+    def domain(size, shift, sign, generator):
+        y = torch.randint(2, (size,), generator=generator)
+        noise, side = torch.randn(2, size, generator=generator), 2.0 * y - 1
+        return torch.stack([side + 0.8 * noise[0], shift + sign * side + 0.3 * noise[1]], 1), y
+
+    def accuracy(gamma):
+        generator, rng = torch.Generator().manual_seed(0), np.random.default_rng(0)
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            model, dann = nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 2)), DANN(gamma=gamma)
+            dann.prepare(model, torch.zeros(1, 2), 2)
+        optimizer = torch.optim.Adam([*model.parameters(), *dann.discriminator.parameters()], lr=0.03)
+        for done in range(150):
+            sources = [domain(32, shift, 1, generator) for shift in (1, -1)]
+            optimizer.zero_grad()
+            (loss,) = dann.losses(model, Step(sources, None, None, rng, done=done, rounds=150))
+            loss.backward()
+            optimizer.step()
+        x, y = domain(1000, 0, -1, generator)
+        return number((model(x).argmax(1) == y).float().mean())
+
+    assert accuracy(gamma=0) < 0.7
+    assert accuracy(gamma=10) > 0.77
 
 
 def test_mixup_is_what_a_loop_over_a_random_cycle_of_sources_gives(model, step):
@@ -217,6 +298,8 @@ def test_mme_reverses_the_gradient_between_head_and_body_alone(network):
         (ERM, "validation_share", 0.0),
         (MMD, "validation_share", 1.0),
         (CORAL, "gamma", -1.0),
+        (DANN, "gamma", -1.0),
+        (DANN, "rise_rounds", -1),
         (Mixup, "alpha", 0.0),
         (SourceTarget, "temperature", 0.0),
         (MinimaxEntropy, "lam", -0.1),
@@ -232,6 +315,7 @@ def test_a_number_that_cannot_work_is_named(kind, name, value):
     [
         (CORAL(gamma=2.0), {"validation-share": 0.2, "gamma": 2.0}),
         (Mixup(), {"validation-share": 0.2, "alpha": 0.2}),
+        (DANN(), {"validation-share": 0.2, "gamma": 10.0, "rise-rounds": 0}),
         (MinimaxEntropy(warmup_rounds=2), {"temperature": 0.05, "lam": 0.1, "warmup-rounds": 2}),
     ],
 )

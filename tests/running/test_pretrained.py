@@ -26,7 +26,7 @@ SETTINGS: dict[str, Any] = {
     **{"target_samples": 20, "source_samples": 30, "test_samples": 40, "train": "head"},
 }
 REFUSE: dict[str, set[str]] = {
-    "head": {"fedrep", "fedper", "fedbn", "central:coral", "central:mmd", "central:mme"},
+    "head": {"fedrep", "fedper", "fedbn", "central:coral", "central:dann", "central:mmd", "central:mme"},
     "last": {"pfedfda", "ridge"},
     "adapters:2": {"fedbn"},
 }
