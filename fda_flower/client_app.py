@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import Mod
 from flwr.common import log
 
 from fda_flower.clients.serving import serve
@@ -30,7 +29,7 @@ from fda_flower.runs.methods import METHODS, run_names
 from fda_flower.site import Asked, DifferentialPrivacy, PrivateSite, Site, SiteGate
 from fda_flower.site.words import told
 from fda_flower.supernode.resident import ResidentApp
-from fda_flower.wire.internals import is_simulated_by_flower, pull_sooner
+from fda_flower.wire.internals import Mod, is_simulated_by_flower, pull_sooner
 from fda_flower.wire.older import NumPyClient
 from fda_flower.wire.protocol import FROZEN, RUNTIME
 

@@ -33,7 +33,7 @@ from fda_flower.runs.needs import NEEDS, Facts, check_needs
 from fda_flower.runs.network import all_data, answers_of, backbone_of, digest_of_frozen, make_model
 from fda_flower.strategies import DomainAdaptationStrategy, RunFolder
 from fda_flower.strategies.nodes import Node
-from fda_flower.wire.internals import is_deployed, seconds_to_connect
+from fda_flower.wire.internals import check_grid, is_deployed, seconds_to_connect
 from fda_flower.wire.protocol import FROZEN, LABELLED, RUNTIME, TEST, to_record
 
 KEYS = "keys"
@@ -248,6 +248,7 @@ def main(grid: Grid, context: Context) -> None:
     If the submitter receives the records, it writes the summary, and judges the run; otherwise the server
     does, and raises a `RunError` if no round has a new model.
     """
+    check_grid(grid)
     if is_deployed(grid):
         logging.getLogger("flwr").addFilter(keep_to_one_line)
     settings: dict[str, Any] = dict(context.run_config)

@@ -130,7 +130,10 @@ def test_a_part_does_not_reach_data_and_models_by_way_of_others_either(part):
     assert not reached_from(part) & {"datasets", "models", "own_data", "prediction"}
 
 
-PUBLIC = re.compile(r"flwr\.(common|(app|client|clientapp|server|serverapp|simulation)(\..+)?)")
+PUBLIC = re.compile(
+    r"flwr\.(app|common|simulation|(client|clientapp)(\.mod)?|serverapp(\.strategy)?"
+    r"|server(\.(client_manager|client_proxy|strategy|workflow))?)"
+)
 """What Flower documents for apps; ``flwr.supercore``, ``flwr.proto`` and so on are not among it."""
 ALLOWED = ("torch._foreach_", "torch._fused_adam_ ", "torch._log_softmax_backward_data ", "os._exit ")
 """Operators of PyTorch, and how Python ends a process."""

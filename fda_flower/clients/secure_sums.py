@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fda_flower.aggregation import Layers, Sums
 from fda_flower.clients.private_state import PrivateState
 from fda_flower.errors import ConfigError, RunError
-from fda_flower.wire import protocol
+from fda_flower.wire import private, protocol
 from fda_flower.wire import secure_sums as wire
 from fda_flower.wire.asked.secure_sums import Masked, MaskSums
 from fda_flower.wire.internals import create_shares, decrypt, encrypt
@@ -45,6 +45,7 @@ class SecureSums:
         stage, memory = question.stage, self._memory(question.stage, server_round)
         entries = wire.to_bytes(question.entries or {})
         if stage == wire.KEYS:
+            private.check([private.MASKS])
             memory = {wire.SHARING: wire.new_secret(), wire.MASKING: wire.new_secret()}
             reply: Layers = wire.from_bytes({name: wire.public_of(secret) for name, secret in memory.items()})
         elif stage == wire.SHARES:

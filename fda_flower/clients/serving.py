@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.common import log
 
 from fda_flower.aggregation import (
@@ -27,7 +26,7 @@ from fda_flower.site.words import told, words_of
 from fda_flower.wire import protocol
 from fda_flower.wire.asked import QUESTIONS
 from fda_flower.wire.bundles import bundled
-from fda_flower.wire.internals import filled, lacks_evaluation
+from fda_flower.wire.internals import ClientAppCallable, Mod, filled, lacks_evaluation
 from fda_flower.wire.numpy_client import NumPyFace, check_count, numbers_in, unpack
 from fda_flower.wire.older import NumPyClient
 from fda_flower.wire.protocol import (

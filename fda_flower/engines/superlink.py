@@ -53,7 +53,7 @@ class PollingGrid(Grid):
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Send messages, and return the replies that arrive within the timeout, in seconds."""
-        waiting = set(self._grid.push_messages(self._bundles.outgoing(messages)))
+        waiting = {each for each in self._grid.push_messages(self._bundles.outgoing(messages)) if each}
         del messages  # otherwise their models stay in memory until the replies arrive
         begin, replies = time.monotonic(), list[Message]()
         end = math.inf if timeout is None else begin + timeout

@@ -12,7 +12,7 @@ from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError
 from fda_flower.wire import protocol
 from fda_flower.wire.asked import QUESTIONS
-from fda_flower.wire.internals import EXPIRED, SIMULATED_SECONDS, error_reply, numbered, seconds_to_connect
+from fda_flower.wire.internals import EXPIRED, SIMULATED_SECONDS, error_reply, is_simulated, numbered
 from fda_flower.wire.numpy_client import answer_in, check_count, numbers_in, packed_in
 from fda_flower.wire.older import (
     ClientManager,
@@ -124,13 +124,6 @@ class ManagerGrid(LocalGrid):
             remedy = 'let its get_properties return {"domain": ..., "role": "source" or "target"}'
             return error_reply(message, f"client {proxy.cid} does not report its domain: {remedy}")
         return Message(RecordDict({protocol.INFO: ConfigRecord(dict(answer.properties))}), reply_to=message)
-
-
-def is_simulated(proxy: ClientProxy) -> bool:
-    """Return whether a client belongs to one of Flower's simulations."""
-    grid = getattr(proxy, "grid", None)
-    of_ray = type(proxy).__module__.startswith("flwr.simulation")
-    return of_ray if grid is None else seconds_to_connect(grid) < math.inf
 
 
 NUMPY = "numpy.ndarray"

@@ -26,6 +26,7 @@ from fda_flower.names.options import read_list
 from fda_flower.records.folder import check_same_model
 from fda_flower.strategies.base import DomainAdaptationStrategy
 from fda_flower.strategies.flowers_options import FlowersOptions, made_by
+from fda_flower.wire import private
 from fda_flower.wire.internals import error_reply, numbered, task_identity
 from fda_flower.wire.older import (
     ClientManager,
@@ -105,6 +106,7 @@ class LegacyStrategy(Strategy, metaclass=FlowersOptions):
         min_fit_clients: int | None = None,
         min_available_clients: int | None = None,
     ) -> None:
+        private.check([private.OLDER])
         _check_it_works(strategy)
         strategy.change(
             fraction_train=fraction_fit,

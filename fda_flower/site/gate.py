@@ -6,7 +6,6 @@ from logging import ERROR, INFO
 from typing import Any
 
 from flwr.app import Context, Error, Message
-from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import log
 
 from fda_flower.errors import ConfigError, RunError
@@ -28,6 +27,7 @@ from fda_flower.site.words import (
 )
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.secure_sums import MaskSums
+from fda_flower.wire.internals import ClientAppCallable
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
-from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import log
 
 from fda_flower.files import as_file_name, checksum, derive_seed
@@ -28,7 +27,7 @@ from fda_flower.site.sensitivities import (
 from fda_flower.site.words import KEPT, may_leave, told
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.ridge import SumRows
-from fda_flower.wire.internals import error_reply, of_type
+from fda_flower.wire.internals import ClientAppCallable, error_reply, of_type
 from fda_flower.wire.protocol import to_layers, to_record
 from fda_flower.wire.questions import Question
 

@@ -26,7 +26,7 @@ from fda_flower.strategies.columns import count_columns
 from fda_flower.strategies.replies import BadReplyError
 from fda_flower.strategies.round import readable
 from fda_flower.strategies.secure_sums import SecureSum
-from fda_flower.wire import protocol
+from fda_flower.wire import private, protocol
 from fda_flower.wire.asked.describe import CompareWithRest, CountRows, DescribeRows, MaskStatistics
 from fda_flower.wire.protocol import TrainRequest, to_record
 from fda_flower.wire.questions import Question
@@ -82,6 +82,8 @@ class Describe(DomainAdaptationStrategy):
         super().__post_init__()
         asks = protocol.MASKED_SUMS if self.secure else protocol.OPEN_SUMS
         self.nodes.asks = dict.fromkeys(("source", "target"), asks)
+        if self.secure:
+            private.check([private.MASKS])
 
     @property
     def asked_questions(self) -> tuple[type[Question], ...]:

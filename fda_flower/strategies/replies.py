@@ -8,8 +8,7 @@ from statistics import median_low
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.app.typing import MetricRecordValues
+from flwr.app import ArrayRecord, Message, MetricRecord, MetricRecordValues, RecordDict
 from flwr.common import log
 from numpy.typing import NDArray
 

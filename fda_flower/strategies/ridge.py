@@ -34,7 +34,7 @@ from fda_flower.strategies.replies import BadReplyError
 from fda_flower.strategies.ridge_masked import MaskedSums
 from fda_flower.strategies.ridge_noise import NoisySums
 from fda_flower.strategies.ridge_sums import OpenSums, asks_centred
-from fda_flower.wire import protocol
+from fda_flower.wire import private, protocol
 from fda_flower.wire.asked.ridge import FitHead, HeadFitted, SumRows
 from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.protocol import TrainRequest, to_layers
@@ -122,6 +122,8 @@ class Ridge(OnFeatures):
         roles = self.trains if self.has_target else {"source", "target"}
         asks = protocol.MASKED_SUMS if self.secure else protocol.OPEN_SUMS
         self.nodes.asks = dict.fromkeys(sorted(roles), asks)
+        if self.secure:
+            private.check([private.MASKS])
         if self.secure and self.warmup_rounds:
             why = "in which the server sees each source's model, which secure is to prevent"
             raise invalid("warmup_rounds", self.warmup_rounds, "leave one of the two out", why)

@@ -7,8 +7,7 @@ from fractions import Fraction
 from logging import WARNING
 from typing import Any
 
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.app.typing import MetricRecordValues
+from flwr.app import ArrayRecord, Message, MetricRecord, MetricRecordValues, RecordDict
 from flwr.common import log
 
 from fda_flower.aggregation import Layers, find_buffers

@@ -42,6 +42,7 @@ def main() -> None:
     try:
         private.check([private.GATE])
         gate = Gate(configured(sys.argv[1:]))
+        private.check(further_parts(gate.site))
     except FdaError as error:
         sys.exit(f"fda-supernode: {error}")
     with launching(*stages(gate.site)):
@@ -64,13 +65,19 @@ def configured(arguments: list[str]) -> dict[str, Any]:
     return node if key is None else {SECURE_KEY: key, **node}
 
 
+def further_parts(site: Site) -> list[str]:
+    """Return the parts of Flower's private API that a site needs and others do not."""
+    parts = {private.RESIDENT: site.resident, private.MASKS: site.rules.secure_with is not None}
+    return [part for part, needed in parts.items() if needed]
+
+
 def stages(site: Site) -> list[Stage]:
     """Return the launcher stages for the SuperNode of a site.
 
     For a node with a resident worker (`fda_flower.supernode.resident`) they include the worker's imports.
     """
     scripts = entry_points(group="console_scripts")
-    flowers = {name: scripts[name].value for name in COMMANDS}
+    flowers = {name: scripts[name].value for name in COMMANDS if name in scripts.names}
     stages = [Stage(flowers, "fda_flower.client_app:prepare")]
     if site.resident:
         worker = {launched_worker(): "fda_flower.supernode.worker:launched"}

@@ -4,13 +4,14 @@ import hashlib
 import math
 import time
 from collections.abc import Mapping
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any, Protocol
 
 from flwr.app import Context, Message, RecordDict
 
 from fda_flower.wire import private
-from fda_flower.wire.internals import check_copies, failed
+from fda_flower.wire.internals import check_copies, emptied, failed
 
 
 class Border(Protocol):
@@ -98,16 +99,16 @@ class Crossing:
             run_id = self._pull(**given | changed | {"node_config": node})
         except _RefusedError as error:
             ((message, _),) = arrived
-            empty = _emptied(message)
-            context = self._context(message, given["state"], node)
-            reply = self._border.refuse(empty, context, str(error))
-            self._insert(reply, given["state"], given["object_store"])
-            return int(message.metadata.run_id)
+            run_id, context = int(message.metadata.run_id), self._context(message, given["state"], node)
+            reply = self._border.refuse(emptied(message.metadata), context, str(error))
+            if insert(self._insert, reply, message, given["state"], given["object_store"]):
+                given["confirm_message_received"](run_id, message.metadata.message_id)
+            return run_id
         if run_id is not None:
             ((message, tree),) = arrived
             question = _assembled(message, tree, store.held)
             context = self._context(message, given["state"], node)
-            self._border.take(question if question.has_content() else _emptied(message), context)
+            self._border.take(question if question.has_content() else emptied(message.metadata), context)
         return run_id
 
     def push(self, **given: Any) -> None:
@@ -128,6 +129,13 @@ class Crossing:
     def _context(self, message: Message, state: Any, node: dict[str, Any]) -> Context:
         run_id = message.metadata.run_id
         return Context(run_id, state.get_node_id(), node, RecordDict(), self._configs.get(run_id, {}))
+
+
+def insert(theirs: Any, reply: Message, message: Message, state: Any, store: Any) -> bool:
+    """Insert a reply by Flower's function; from 1.43 on it takes the message, too, and may return False."""
+    every = {"msg": reply, "reply_to": message, "state": state, "store": store}
+    inserted = theirs(**{name: every[name] for name in signature(theirs).parameters if name in every})
+    return inserted is not False
 
 
 class _RefusedError(Exception):
@@ -183,13 +191,6 @@ def _assembled(message: Message, tree: Any, contents: dict[str, bytes]) -> Messa
     except Exception as error:  # bytes from another program may raise anything
         reason = repr(error)
     return failed(message.metadata, f"it cannot be assembled: {reason}")
-
-
-def _emptied(message: Message) -> Message:
-    """Return a message without records."""
-    make: Any = Message
-    emptied: Message = make(metadata=message.metadata, content=RecordDict())
-    return emptied
 
 
 def _send_whole(message: Message, duration: float, send: Any, push_object: Any) -> tuple[set[str], str]:

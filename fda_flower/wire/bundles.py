@@ -13,11 +13,10 @@ from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp.typing import ClientAppCallable
 
 from fda_flower.errors import ConfigError, printable
 from fda_flower.wire.arrays import num_bytes
-from fda_flower.wire.internals import failed, filled
+from fda_flower.wire.internals import ClientAppCallable, failed, filled
 from fda_flower.wire.protocol import ROLE_QUERY
 
 BUNDLE, CONTENT = "bundle", "bundle-content"

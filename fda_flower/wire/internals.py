@@ -2,8 +2,8 @@
 
 A new version of Flower can break only these two modules.
 
-`fda_flower.wire.private` lists the names, and what fails without them. If one is missing that is imported
-here, the import raises a `RunError` that says so.
+`fda_flower.wire.private` lists the names, and what fails without them. If one is missing that every run
+needs, the import of this module raises a `RunError` that says so; others are imported where they are used.
 """
 
 import copy
@@ -25,22 +25,15 @@ from fda_flower.errors import ConfigError, RunError
 from fda_flower.wire import private
 
 try:
+    from flwr.app.message import make_message
+    from flwr.clientapp.typing import ClientAppCallable as ClientAppCallable
+    from flwr.clientapp.typing import Mod as Mod
     from flwr.common.constant import ErrorCode
-    from flwr.common.secure_aggregation.crypto.shamir import combine_shares as combine_shares
-    from flwr.common.secure_aggregation.crypto.shamir import create_shares as create_shares
-    from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt as decrypt
-    from flwr.common.secure_aggregation.crypto.symmetric_encryption import encrypt as encrypt
-    from flwr.common.secure_aggregation.crypto.symmetric_encryption import (
-        generate_shared_key as generate_shared_key,
-    )
-    from flwr.proto.log_pb2 import PushLogsRequest
-    from flwr.proto.node_pb2 import Node
     from flwr.supercore.logger import console_handler as console_handler
     from flwr.supercore.run import Run as Run
     from flwr.supercore.task_identity import TaskIdentity
-except ImportError:
-    private.check()
-    raise
+finally:
+    private.check([private.MESSAGES])
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
@@ -168,18 +161,19 @@ def lacks_evaluation(app: ClientApp) -> bool:
 
 def failed(metadata: Any, reason: str) -> Message:
     """Return an error in place of a reply that arrived with this metadata."""
-    make: Any = Message
-    error: Message = make(metadata=metadata, error=Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason))
-    return error
+    return make_message(metadata=metadata, error=Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason))
 
 
 def of_type(message: Message, kind: str) -> Message:
     """Return an empty message of another type between the same two."""
     metadata = copy.copy(message.metadata)
     metadata.message_type = kind
-    make: Any = Message
-    other: Message = make(metadata=metadata, content=RecordDict())
-    return other
+    return emptied(metadata)
+
+
+def emptied(metadata: Any) -> Message:
+    """Return a message with this metadata, without records."""
+    return make_message(metadata=metadata, content=RecordDict())
 
 
 def is_simulated_by_flower() -> bool:
@@ -198,6 +192,7 @@ def bundle_of(folder: Path) -> bytes:
 
     Raises a `ConfigError` if the folder has no Flower app.
     """
+    private.check([private.APPS])
     from flwr.cli.build import build_fab_from_disk
 
     try:
@@ -304,6 +299,9 @@ def is_deployed(grid: "Grid") -> bool:
     return getattr(grid, "_runtime_client", None) is not None
 
 
+IN_MEMORY = "InMemoryGrid"
+"""Flower's grid in its simulation."""
+
 SIMULATED_SECONDS = 10.0
 """Time in which the nodes of Flower's simulation connect, which registers them as the server starts."""
 
@@ -317,7 +315,22 @@ def seconds_to_connect(grid: "Grid") -> float:
     own: float | None = getattr(grid, "seconds_to_connect", None)
     if own is not None:
         return own
-    return SIMULATED_SECONDS if type(grid).__name__ == "InMemoryGrid" else math.inf
+    return SIMULATED_SECONDS if type(grid).__name__ == IN_MEMORY else math.inf
+
+
+def is_simulated(proxy: object) -> bool:
+    """Return whether a client of the older API belongs to one of Flower's simulations."""
+    grid = getattr(proxy, "grid", None)
+    of_ray = type(proxy).__module__.startswith("flwr.simulation")
+    return of_ray if grid is None else seconds_to_connect(grid) < math.inf
+
+
+def check_grid(grid: "Grid") -> None:
+    """Raise a `RunError` if Flower lacks a name that this package needs for a run over this grid."""
+    if type(grid).__module__.startswith("flwr."):
+        simulated, deployed = type(grid).__name__ == IN_MEMORY, is_deployed(grid)
+        parts = {private.SIMULATION: not deployed, private.SUPERLINK: not simulated}
+        private.check(part for part, needed in parts.items() if needed)
 
 
 def log_writer(grid: "Grid") -> Callable[[str], None]:
@@ -334,6 +347,9 @@ def log_writer(grid: "Grid") -> Callable[[str], None]:
             "this SuperLink simulates its nodes: choose the engine ray, or another connection",
             thing="SuperLink",
         )
+
+    from flwr.proto.log_pb2 import PushLogsRequest
+    from flwr.proto.node_pb2 import Node
 
     def write(text: str) -> None:
         client.PushLogs(PushLogsRequest(node=Node(node_id=0), run_id=grid.run.run_id, logs=[text]))
@@ -387,3 +403,38 @@ def context_from_bytes(data: bytes) -> Context:
     from flwr.proto.message_pb2 import Context as ContextProto
 
     return context_from_proto(ContextProto.FromString(data))
+
+
+def combine_shares(shares: list[bytes]) -> bytes:
+    """Return the secret that has these of Shamir's shares."""
+    from flwr.common.secure_aggregation.crypto import shamir
+
+    return shamir.combine_shares(shares)
+
+
+def create_shares(secret: bytes, threshold: int, number: int) -> list[bytes]:
+    """Return a number of Shamir's shares of a secret, which follows from any `threshold` ones."""
+    from flwr.common.secure_aggregation.crypto import shamir
+
+    return shamir.create_shares(secret, threshold, number)
+
+
+def encrypt(key: bytes, text: bytes) -> bytes:
+    """Return a text encrypted with a key (Fernet)."""
+    from flwr.common.secure_aggregation.crypto import symmetric_encryption
+
+    return symmetric_encryption.encrypt(key, text)
+
+
+def decrypt(key: bytes, token: bytes) -> bytes:
+    """Return the text that `encrypt` has been given; raise an `InvalidToken` if the key is another."""
+    from flwr.common.secure_aggregation.crypto import symmetric_encryption
+
+    return symmetric_encryption.decrypt(key, token)
+
+
+def generate_shared_key(own: Any, other: Any) -> bytes:
+    """Return the key that two sides agree on, from one's private key and the other's public one."""
+    from flwr.common.secure_aggregation.crypto import symmetric_encryption
+
+    return symmetric_encryption.generate_shared_key(own, other)

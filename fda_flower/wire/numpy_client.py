@@ -9,8 +9,7 @@ from logging import WARNING
 from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
-from flwr.app.typing import MetricRecordValues
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecordValues, RecordDict
 from flwr.common import log
 from numpy.typing import NDArray
 

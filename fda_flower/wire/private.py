@@ -2,24 +2,34 @@
 
 from collections.abc import Iterable
 from importlib.metadata import version
-from inspect import signature
+from inspect import Parameter, signature
 from pkgutil import resolve_name
+from typing import Any
 
 from fda_flower.errors import RunError
 
 TESTED = "1.40, 1.41 and 1.42"
-"""Versions of Flower that have all names."""
+"""Versions of Flower that have passed ``make canary``; the table in ``docs/install.md`` has the same."""
 
 MESSAGES, MASKS, GATE = "every run", "masked sums (secure=true)", "the gate of fda-supernode"
 APPS, RESIDENT, SUPERLINK = "the digest of an app", "a resident worker", "a run on a SuperLink"
+SIMULATION, OLDER = "a simulation by flwr run", "a simulation with Flower's older API"
+SPEED = "short waits"
 
 NAMES = {
     MESSAGES: """
         flwr.app:ArrayRecord()._check_key_fn
         flwr.app:ArrayRecord()._check_value_fn
         flwr.app:ArrayRecord()._data
+        flwr.app:Metadata()._message_id
+        flwr.app.message:make_message(metadata,content,error)
         flwr.clientapp:ClientApp()._registered_funcs
-        flwr.common.constant:ErrorCode
+        flwr.clientapp.typing:ClientAppCallable
+        flwr.clientapp.typing:Mod
+        flwr.common.constant:ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+        flwr.common.constant:ErrorCode.MESSAGE_UNAVAILABLE
+        flwr.common.constant:ErrorCode.NODE_UNAVAILABLE
+        flwr.common.constant:ErrorCode.REPLY_MESSAGE_UNAVAILABLE
         flwr.supercore.logger:console_handler
         flwr.supercore.run:Run.create_empty(run_id)
         flwr.supercore.task_identity:TaskIdentity._task_id
@@ -34,8 +44,13 @@ NAMES = {
         flwr.common.secure_aggregation.crypto.symmetric_encryption:generate_shared_key
     """,
     GATE: """
+        flwr.app:Array.__qualname__
+        flwr.app:Message.deflate
+        flwr.app:Message.object_id
         flwr.common.config:get_fused_config_from_fab
         flwr.common.config:parse_config_args
+        flwr.proto.message_pb2:ObjectTree().object_id
+        flwr.supercore.fab:Fab(hash_str,content)
         flwr.supercore.inflatable.inflatable_object:get_all_nested_objects
         flwr.supercore.inflatable.inflatable_object:get_object_body
         flwr.supercore.inflatable.inflatable_object:get_object_head_values_from_object_content
@@ -43,15 +58,22 @@ NAMES = {
         flwr.supercore.inflatable.inflatable_object:iterate_object_tree
         flwr.supercore.inflatable.inflatable_object:no_object_id_recompute
         flwr.supercore.inflatable.inflatable_utils:inflate_object_from_contents
+        flwr.supercore.object_store:ObjectStore.get
+        flwr.supercore.object_store:ObjectStore.preregister
+        flwr.supercore.object_store:ObjectStore.put
+        flwr.supercore.run:Run(fab_hash)
         flwr.supernode.cli:flower_supernode
-        flwr.supernode.start_client_internal:_insert_message
-        flwr.supernode.start_client_internal:_pull_and_store_message(object_store,receive,get_run,get_fab)
+        flwr.supernode.nodestate:NodeState.get_node_id
+        flwr.supernode.start_client_internal:_insert_message(msg,state,store|reply_to)
+        flwr.supernode.start_client_internal:_pull_and_store_message(state,object_store,node_config,receive)
+        flwr.supernode.start_client_internal:_pull_and_store_message(get_run,get_fab,confirm_message_received)
         flwr.supernode.start_client_internal:_push_messages(state,object_store,send,push_object)
     """,
     APPS: "flwr.cli.build:build_fab_from_disk",
     RESIDENT: """
+        flwr.app:Message.deflate
         flwr.common.serde:context_from_proto flwr.common.serde:context_to_proto
-        flwr.proto.message_pb2:Context
+        flwr.proto.message_pb2:Context.FromString flwr.proto.message_pb2:Context.SerializeToString
         flwr.supercore.inflatable.inflatable_object:get_all_nested_objects
         flwr.supercore.inflatable.inflatable_object:no_object_id_recompute
         flwr.supercore.inflatable.inflatable_utils:inflate_object_from_contents
@@ -59,14 +81,33 @@ NAMES = {
     SUPERLINK: """
         flwr.common.serde:metadata_from_proto
         flwr.proto.log_pb2:PushLogsRequest
-        flwr.proto.message_pb2:Message flwr.proto.message_pb2:Metadata
+        flwr.proto.message_pb2:Message.FromString flwr.proto.message_pb2:Metadata
         flwr.proto.node_pb2:Node
+        flwr.proto.node_pb2:NodeInfo().name
+        flwr.proto.node_pb2:NodeInfo().node_id
+        flwr.proto.node_pb2:NodeInfo().public_key
+        flwr.serverapp:Grid.get_nodes
+        flwr.supercore.inflatable.inflatable_object:get_object_body
+        flwr.supercore.inflatable.inflatable_object:get_object_head_values_from_object_content
+        flwr.supercore.runtime:RuntimeHttpClient.PushLogs
+        flwr.superlink.grid.http_grid:HttpGrid._runtime_client
         flwr.superlink.grid.http_grid:inflate_object_from_contents
+    """,
+    SIMULATION: "flwr.superlink.grid.inmemory_grid:InMemoryGrid",
+    OLDER: "flwr.server.compat.grid_client_proxy:GridClientProxy(grid)",
+    SPEED: """
+        flwr.supercore.inflatable.inflatable_utils:pull_and_inflate_object_from_tree(initial_backoff)
+        flwr.supercore.inflatable.inflatable_utils:pull_objects(initial_backoff,backoff_cap)
+        flwr.supercore.superexec.run_superexec:_TASK_POLL_INTERVAL_ENV
+        flwr.supernode.start_client_internal:time
     """,
 }
 """By what fails, names ``module:object``, with the parameters that are given by name in brackets, or with
-an attribute of an instance after ``()``. Without others, for the waits of `run_supernode` and `pull_sooner`,
-Flower is only slower."""
+an attribute of an instance after ``()``. After a bar, the brackets have what else may be required. Without
+the names of `SPEED`, Flower is only slower, and no run asks for them."""
+
+VALID = "query"
+"""An argument to make an instance with: the type of a message."""
 
 
 def missing(part: str) -> list[str]:
@@ -74,7 +115,7 @@ def missing(part: str) -> list[str]:
     return [name for name in NAMES[part].split() if not _is_there(name)]
 
 
-def check(parts: Iterable[str] = NAMES) -> None:
+def check(parts: Iterable[str]) -> None:
     """Raise a `RunError` if Flower lacks a name that one of these parts of `NAMES` needs; it names all."""
     lost = [f"{name}, without which {part} fails" for part in parts for name in missing(part)]
     if lost:
@@ -88,11 +129,26 @@ def check(parts: Iterable[str] = NAMES) -> None:
 
 def _is_there(name: str) -> bool:
     path, _, rest = name.partition("(")
-    parameters, _, attribute = rest.partition(")")
+    brackets, _, attribute = rest.partition(")")
     try:
-        found = resolve_name(path)
+        value = resolve_name(path)
         if attribute:
-            return attribute.removeprefix(".") in vars(found())
-        return not parameters or {*parameters.split(",")} <= {*signature(found).parameters}
-    except (ImportError, AttributeError):
+            instance = value(*[VALID] * len(_required(value)))
+            return hasattr(instance, attribute.removeprefix("."))
+        listed, closed, more = brackets.partition("|")
+        needed, allowed = {*listed.split(",")} - {""}, {*more.split(",")}
+        return not brackets or (
+            needed <= {*signature(value).parameters} and (not closed or _required(value) <= needed | allowed)
+        )
+    except Exception:  # what Flower has in its place may raise anything
         return False
+
+
+def _required(function: Any) -> set[str]:
+    """Return the parameters of a function that have no default; compiled classes tell none."""
+    try:
+        every = signature(function).parameters.values()
+    except ValueError:
+        return set()
+    kinds = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return {each.name for each in every if each.default is Parameter.empty and each.kind not in kinds}

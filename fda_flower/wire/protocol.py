@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-from flwr.app.typing import MetricRecordValues
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, MetricRecordValues, RecordDict
 
 from fda_flower.aggregation import CountSketch, Layers
 from fda_flower.errors import invalid

@@ -21,7 +21,7 @@ from fda_flower.deployment.submission import write_app
 from fda_flower.errors import ConfigError
 from fda_flower.site.log import read_log
 from fda_flower.supernode.gate import Gate
-from fda_flower.wire.border import INSERT, PULL, PUSH, Crossing
+from fda_flower.wire.border import INSERT, PULL, PUSH, Crossing, insert
 from fda_flower.wire.bundles import CONTENT, Form, split
 from fda_flower.wire.internals import app_digest, task_identity
 from fda_flower.wire.protocol import GATED
@@ -44,6 +44,7 @@ class SuperNode:
         functions = (getattr(FLOWER, name) for name in (PULL, PUSH, INSERT))
         self.crossing = Crossing(Gate(node), *functions)
         self.started: list[str] = []
+        self.confirmed: list[str] = []
         self.context: Any = None
 
     def ask(self, content: RecordDict, answer: Any, kind: str = "train", digest: str = "") -> Message:
@@ -70,13 +71,13 @@ class SuperNode:
             get_run=lambda run_id: run,
             get_fab=lambda fab_hash, run_id: Fab(run.fab_hash, self.fab, {}),
             pull_object=lambda run_id, object_id: objects[object_id].deflate(),
-            confirm_message_received=lambda run_id, message_id: None,
+            confirm_message_received=lambda run_id, message_id: self.confirmed.append(message_id),
             trusted_entities=None,
         )
         if self.state.get_run(1) is not None:
             self.started.append(kind)
             self.context = self.state.get_run_series_context(0)
-            FLOWER._insert_message(answer(message), self.state, self.store)
+            insert(FLOWER._insert_message, answer(message), message, self.state, self.store)
         self.crossing.push(
             state=self.state,
             object_store=self.store,
@@ -259,6 +260,7 @@ def test_only_approved_apps_start(folder, tmp_path):
     reply = other.ask(question(), quickstart)
     assert (reply.error.code, digest in str(reply.error.reason)) == (6, True)
     assert other.started == []
+    assert len(other.confirmed) == 2, "the SuperLink sends neither message again"
     assert "refused" in read_log(tmp_path)[-1]
 
     swapped = SuperNode(folder, apps=f"sha256:{digest}", **node)
