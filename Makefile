@@ -10,7 +10,7 @@ TORCH ?= $(shell if [ "$$(uname -s)" != Linux ] || ls /dev/nvidia* /dev/dxg >/de
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
-.PHONY: help install demo test test-ci test-all check results docs docs-serve notebooks hub findings clean
+.PHONY: help install demo test test-ci test-all check results docs docs-serve notebooks hub findings release clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -72,6 +72,11 @@ hub: install  ## The app for Flower's hub, in build/hub, with its bundle
 
 findings:  ## Run what other packages do against a good guess; needs an index of packages
 	@set -e; for each in findings/*.sh; do echo "$$each"; bash "$$each"; done
+
+release:  ## Build sdist and wheel, and type README's commands where only the wheel is (PYTHONS=..., TORCH=cuda)
+	rm -rf build/release && $(PYTHON) -m venv build/release
+	build/release/bin/python -m pip install --disable-pip-version-check --quiet build twine psutil
+	build/release/bin/python -m release.check $(PYTHONS) $(if $(filter cpu,$(TORCH)),--torch-index $(TORCH_INDEX))
 
 clean:  ## Remove the environment and the caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist site

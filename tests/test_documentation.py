@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import textwrap
-import tomllib
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -258,21 +257,6 @@ def test_a_notebook_is_its_page(page):
     assert cells == expected, renew
     assert not any(cell.get("outputs") for cell in notebook.cells), renew
     assert f"]({page.stem}.ipynb)" in page.read_text(encoding="utf-8")
-
-
-def test_the_readme_of_a_package_index_has_no_relative_paths():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    hook = project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
-    (fragment,) = hook["fragments"]
-    readme = text = (ROOT / fragment["path"]).read_text(encoding="utf-8")
-    for rule in hook["substitutions"]:
-        text = re.sub(rule["pattern"], rule["replacement"], text)
-    relative = re.compile(r"\]\((?!https?://)")
-    assert relative.search(readme)
-    assert not relative.search(text)
-    assert "](https://flower.ai)" in text
-    links = re.findall(r"(?<!!)\[([^\]]+)\]\((?!https?://)", readme)
-    assert [link for link in links if link not in text] == [], "a link's text stays"
 
 
 def test_the_readme_is_a_page_with_the_methods_that_the_demo_compares_in_its_order():
