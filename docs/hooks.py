@@ -28,6 +28,7 @@ OUTSIDE = (
     "experiments/README.md",
     "experiments/tables/*",
     "experiments/results/*",
+    "release/README.md",
 )
 """What of the repository is on the site."""
 

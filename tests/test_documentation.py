@@ -30,7 +30,7 @@ FOLDERS = [each.name for each in pkgutil.iter_modules(fda_flower.__path__) if ea
 PACKAGES = ["fda_flower", *(f"fda_flower.{name}" for name in FOLDERS if name != "cli")]
 
 PATH = re.compile(
-    r"(?<![\w/.*<>{}-])(?:benchmarks|deploy|docs|examples|experiments|fda_flower|hub|tests)/[\w./-]*\w(?![\w*{<])"
+    r"(?<![\w/.*<>{}-])(?:benchmarks|deploy|docs|examples|experiments|fda_flower|findings|hub|release|tests)/[\w./-]*\w(?![\w*{<])"
 )
 NAME = re.compile(r"(?<![\w.:\"])fda_flower(?:\.[A-Za-z_]\w*)+(?![\w*{(]|\.py)")
 LINK = re.compile(r"\]\((?![a-z]+:|#|/)([^)#\s]+)")
