@@ -73,10 +73,11 @@ hub: install  ## The app for Flower's hub, in build/hub, with its bundle
 findings:  ## Run what other packages do against a good guess; needs an index of packages
 	@set -e; for each in findings/*.sh; do echo "$$each"; bash "$$each"; done
 
-release:  ## Build sdist and wheel, and type README's commands where only the wheel is (PYTHONS=..., TORCH=cuda)
+release:  ## Build sdist and wheel, and type README's commands where only the wheel is (PYTHONS=..., EXTRAS=...)
 	rm -rf build/release && $(PYTHON) -m venv build/release
 	build/release/bin/python -m pip install --disable-pip-version-check --quiet build twine psutil
-	build/release/bin/python -m release.check $(PYTHONS) $(if $(filter cpu,$(TORCH)),--torch-index $(TORCH_INDEX))
+	build/release/bin/python -m release.check $(PYTHONS) $(if $(EXTRAS),--extras $(EXTRAS)) \
+		$(if $(filter cpu,$(TORCH)),--torch-index $(TORCH_INDEX))
 
 clean:  ## Remove the environment and the caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist site

@@ -19,7 +19,7 @@ from zipfile import ZipFile
 
 import psutil
 
-from release.plan import DATA, Stage, environments, typed, write_project
+from release.plan import DATA, OF_TABLES, USES, Stage, environments, typed, write_project
 from release.readme import LINK
 from release.versions import ROOT, differences, project, pythons
 
@@ -48,7 +48,7 @@ class Machine:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        left_out = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "FDA_DATA_DIR")
+        left_out = ("PYTHONDONTWRITEBYTECODE", "PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "FDA_DATA_DIR")
         self.environment = {name: value for name, value in os.environ.items() if name not in left_out} | {
             "PATH": f"{place / 'environment' / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "FDA_CACHE_DIR": str(place / "cache"),
@@ -56,6 +56,7 @@ class Machine:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port),
+            "PIP_NO_COMPILE": "1",  # of the modules of PyTorch most are never imported
             "PIP_PROGRESS_BAR": "off",
         }
 
@@ -163,21 +164,17 @@ def as_printed(page: str, work: Path) -> str:
     return f"{sum(row in lines for row in rows)} of {len(rows)} lines of README's table are the same here"
 
 
-def check(version: str, path: str, wheel: Path, page: str, log: TextIO, torch_index: str) -> list[Row]:
-    """Type everything with one Python, in one environment after another."""
-    with tempfile.TemporaryDirectory(prefix="fda-release-") as folder:
-        machine = Machine(Path(folder), version, wheel, log)
-        (machine.place / "work").mkdir()
-        write_project(machine.place / "work" / "project", typed(page)[4].code)
-        for stages in environments(page, torch_index):
-            machine.renew(path)
-            try:
-                for stage in stages:
-                    machine.type(stage)
-            finally:
-                machine.end()
-        tell(log, f"Python {version}: {as_printed(page, machine.place / 'work')}")
-        return machine.rows
+def check(machine: Machine, interpreter: str, page: str, plan: list[list[Stage]]) -> None:
+    """Type everything with one Python, in one environment after another; each command becomes a row."""
+    write_project(machine.place / "work" / "project", typed(page)[4].code)
+    for stages in plan:
+        machine.renew(interpreter)
+        try:
+            for stage in stages:
+                machine.type(stage)
+        finally:
+            machine.end()
+    tell(machine.log, f"Python {machine.python}: {as_printed(page, machine.place / 'work')}")
 
 
 def main() -> int:
@@ -185,6 +182,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("pythons", nargs="*", help="versions, names or paths; all that the package is for")
     parser.add_argument("--torch-index", default="", help="an index with a smaller PyTorch, tried first")
+    every = [*OF_TABLES, *USES]
+    parser.add_argument(
+        "--extras", nargs="*", default=every, choices=[*every, "none"], help="beyond README's"
+    )
     arguments = parser.parse_args()
     names = arguments.pythons or pythons()
     found = {name: interpreter(name) for name in names}
@@ -199,9 +200,13 @@ def main() -> int:
         wheel, page = build(log)
         heads = ["| Python | stage | command | | s |", "| --- | --- | --- | --- | ---: |"]
         tell(log, "\n".join([f"{wheel.name} is built; twine has nothing to say against it", *heads]))
-        rows = []
+        rows: list[Row] = []
+        plan = environments(page, arguments.torch_index, arguments.extras)
         for version, path in found.values():
-            rows += check(version, path, wheel, page, log, arguments.torch_index)
+            with tempfile.TemporaryDirectory(prefix="fda-release-") as folder:
+                machine = Machine(Path(folder), version, wheel, log)
+                check(machine, path, page, plan)
+                rows += machine.rows
         failed = [row for row in rows if not row.ok]
         tell(log, "\n".join(["", *heads, *map(line, rows)]), to_screen=False)
         tell(log, f"{len(rows) - len(failed)} of {len(rows)} commands ended well; all output is in {LOG}")

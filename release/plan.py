@@ -1,6 +1,7 @@
 """What is typed where only the wheel is installed: README's commands, and one for each extra."""
 
 import textwrap
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ USES = {
     "tensorboard": (f"fda run {ONE_ROUND} --track tensorboard --output runs/tensorboard",),
     "mlflow": (f"fda run {ONE_ROUND} --track mlflow --output runs/mlflow",),
     "wandb": (f"fda run {ONE_ROUND} --track wandb --output runs/wandb",),
-    "export": ("fda export runs/tensorboard",),
+    "export": ("fda export runs/photos",),
     "hf": ("fda data check together --dataset hf --dataset-option domain=site",),
     "dicom": ("fda data check scans --dataset-option window=1200,2400",),
     "nifti": (
@@ -57,15 +58,19 @@ class Stage(NamedTuple):
     folder: str = "."
 
 
-def environments(page: str, torch_index: str = "") -> list[list[Stage]]:
+def environments(
+    page: str, torch_index: str = "", chosen: Collection[str] = (*OF_TABLES, *USES)
+) -> list[list[Stage]]:
     """Return by environment, which is empty at first, its stages of commands.
 
     Parameters
     ----------
     page
-        The README as an index shows it.
+        The README as an index shows it. All that it prints is typed.
     torch_index
         The address of an index with a smaller PyTorch, tried before the extra ``torch``; or none.
+    chosen
+        The further extras that are tried.
     """
     demo, tables, photos, python, _, flower = typed(page)
     smaller = (
@@ -84,7 +89,7 @@ def environments(page: str, torch_index: str = "") -> list[list[Stage]]:
         [
             Stage("README: tables", with_data(commands(tables.code), "hospitals")),
             Stage("tables", [without_torch]),
-            *extras(OF_TABLES),
+            *extras(OF_TABLES, chosen),
             Stage("tables", ["pip check"]),
         ],
         [
@@ -95,7 +100,7 @@ def environments(page: str, torch_index: str = "") -> list[list[Stage]]:
             Stage("README: demo", commands(demo.code)),
             Stage("README: Python", [f"python - <<'END'\n{python.code}END"]),
             Stage("README: photos", with_data(commands(photos.code), "photos")),
-            *extras(USES),
+            *extras(USES, chosen),
         ],
     ]
 
@@ -118,11 +123,12 @@ def typed(page: str) -> list[Block]:
     return found
 
 
-def extras(uses: dict[str, tuple[str, ...]]) -> list[Stage]:
-    """Return a stage for each extra: it is installed, its data are made, its commands typed."""
+def extras(uses: Mapping[str, tuple[str, ...]], chosen: Collection[str]) -> list[Stage]:
+    """Return a stage for each chosen extra: it is installed, its data are made, its commands typed."""
     return [
         Stage(extra, with_data([install(extra), *lines], *({extra} & NEEDS_DATA)))
         for extra, lines in uses.items()
+        if extra in chosen
     ]
 
 
