@@ -73,8 +73,8 @@ class Machine:
             ok = self.call(command, self.place / "work" / stage.folder)
             if command.startswith("export "):
                 self.variables.append(command)
-            shown = command.replace(str(DATA), "release/data.py").splitlines()[0]
-            row = Row(self.python, stage.name, shown, ok, time.monotonic() - begin)
+            text = command.replace(str(DATA), "release/data.py").splitlines()[0]
+            row = Row(self.python, stage.name, text, ok, time.monotonic() - begin)
             self.rows.append(row)
             tell(self.log, line(row))
             if not ok:
@@ -151,8 +151,8 @@ def interpreter(name: str) -> tuple[str, str]:
     if not (path := shutil.which(f"python{name}" if re.fullmatch(r"3\.\d+", name) else name)):
         return "", ""
     done = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False)
-    version, _, found = done.stdout.strip().partition(" ")
-    return version, found
+    version, _, executable = done.stdout.strip().partition(" ")
+    return version, executable
 
 
 def as_printed(page: str, work: Path) -> str:
@@ -188,8 +188,8 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     names = arguments.pythons or pythons()
-    found = {name: interpreter(name) for name in names}
-    if missing := [name for name, (_, path) in found.items() if not path]:
+    interpreters = {name: interpreter(name) for name in names}
+    if missing := [name for name, (_, path) in interpreters.items() if not path]:
         print(f"This machine has no Python {', '.join(missing)}: install it, or choose with PYTHONS='...'")
         return 1
     if different := differences():
@@ -202,7 +202,7 @@ def main() -> int:
         tell(log, "\n".join([f"{wheel.name} is built; twine has nothing to say against it", *heads]))
         rows: list[Row] = []
         plan = environments(page, arguments.torch_index, arguments.extras)
-        for version, path in found.values():
+        for version, path in interpreters.values():
             with tempfile.TemporaryDirectory(prefix="fda-release-") as folder:
                 machine = Machine(Path(folder), version, wheel, log)
                 check(machine, path, page, plan)

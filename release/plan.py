@@ -9,7 +9,7 @@ from release.readme import Block, blocks, commands
 
 DATA = Path(__file__).resolve().with_name("data.py")
 ONE_ROUND = "--sources 1 --rounds 1 --method fedavg"
-USES = {
+USES: dict[str, tuple[str, ...]] = {
     "simulation": (f"fda run --engine ray {ONE_ROUND} --output runs/ray",),
     "deploy": ("fda deploy rehearse --sources 1 --output runs/rehearsal",),
     "timm": (
@@ -38,7 +38,7 @@ USES = {
     "dev": (),
 }
 """By extra, the commands that use it. They are installed one after another into an environment with `cli`."""
-OF_TABLES = {
+OF_TABLES: dict[str, tuple[str, ...]] = {
     "excel": ("fda data check hospitals.xlsx",),
     "parquet": ("fda data check parquet",),
     "statistics": ("fda data check statistics",),
@@ -113,14 +113,14 @@ def typed(page: str) -> list[Block]:
     ValueError
         If there is another block, which nobody would have typed here, or one is missing.
     """
-    found = [block for block in blocks(page) if block.language in ("bash", "python")]
-    starts = [(block.section, block.language) for block in found]
-    own, plug_in = "Your own data", "In your Flower project"
-    expected = [("Two commands", "bash"), (own, "bash"), (own, "bash"), (own, "python")]
+    printed = [block for block in blocks(page) if block.language in ("bash", "python")]
+    starts = [(block.section, block.language) for block in printed]
+    data, plug_in = "Your own data", "In your Flower project"
+    expected = [("Two commands", "bash"), (data, "bash"), (data, "bash"), (data, "python")]
     expected += [(plug_in, "python"), (plug_in, "bash")]
     if starts != expected:
         raise ValueError(f"the README's blocks are {starts}, and release/plan.py types {expected}")
-    return found
+    return printed
 
 
 def extras(uses: Mapping[str, tuple[str, ...]], chosen: Collection[str]) -> list[Stage]:

@@ -40,12 +40,12 @@ def for_an_index(readme: str, makefile: str, repository: str, version: str) -> s
 
 def blocks(page: str) -> list[Block]:
     """Return the blocks of code of a Markdown page, in order."""
-    found, section = [], ""
+    result, section = [], ""
     for match in re.finditer(r"^## ([^\n]+)$|^```(\w+)\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL):
         section = match[1] or section
         if match[2]:
-            found.append(Block(section, match[2], match[3]))
-    return found
+            result.append(Block(section, match[2], match[3]))
+    return result
 
 
 def commands(code: str) -> list[str]:

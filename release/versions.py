@@ -92,11 +92,11 @@ def pins_out_of_range(root: Path) -> list[str]:
     lines = metadata["dependencies"] + [
         line for extra in metadata["optional-dependencies"].values() for line in extra
     ]
-    ranges = [Requirement(line) for line in lines]
+    needs = [Requirement(line) for line in lines]
     text = (root / "constraints.txt").read_text(encoding="utf-8")
     pins = {name.lower(): pin for name, pin in re.findall(r"^([\w.-]+)==(\S+)$", text, flags=re.MULTILINE)}
     return [
-        f"{each.name}: {pins[each.name.lower()]} in constraints.txt, {each.specifier} in pyproject.toml"
-        for each in ranges
-        if each.name.lower() in pins and pins[each.name.lower()] not in each.specifier
+        f"{need.name}: {pins[need.name.lower()]} in constraints.txt, {need.specifier} in pyproject.toml"
+        for need in needs
+        if need.name.lower() in pins and pins[need.name.lower()] not in need.specifier
     ]

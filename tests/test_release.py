@@ -60,7 +60,7 @@ def test_files_agree_on_versions_and_the_address():
             "version: 9.9",
             f"version: {VERSION} in pyproject.toml, 9.9 in",
         ),
-        ("CHANGELOG.md", f"## [{VERSION}]", "## [9.9]", "9.9 in CHANGELOG.md"),
+        ("CHANGELOG.md", r"## \[.+?\]", "## [9.9]", "9.9 in CHANGELOG.md"),
         ("constraints.txt", r"flwr==.*", "flwr==1.41.0", "Flower: "),
         ("constraints.txt", r"numpy==.*", "numpy==1.26.4", "numpy: 1.26.4 in constraints.txt, <3,>=2 in"),
         (
@@ -71,7 +71,7 @@ def test_files_agree_on_versions_and_the_address():
         ),
         ("pyproject.toml", "<3.14", "<3.15", "last Python: 3.13 in the classifiers, 3.14 in requires-python"),
         ("README.md", "Python 3.11 to", "Python 3.12 to", "first Python: "),
-        (".github/workflows/ci.yml", ', "3.13"]', "]", "Pythons: "),
+        (".github/workflows/ci.yml", r', "3.13"\]', "]", "Pythons: "),
         (
             "pyproject.toml",
             'repository = ""',
@@ -92,16 +92,11 @@ def test_a_difference_is_named_with_both_places(tmp_path, name, line, changed, d
     for path in (*names, ".github/workflows/ci.yml"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / path, tmp_path / path)
-    text, count = re.subn(
-        line if ".*" in line or "\\" in line else re.escape(line),
-        changed,
-        (tmp_path / name).read_text("utf-8"),
-        count=1,
-    )
+    text, count = re.subn(line, changed, (tmp_path / name).read_text(encoding="utf-8"), count=1)
     (tmp_path / name).write_text(text, encoding="utf-8")
-    (found,) = differences(tmp_path)
+    (text,) = differences(tmp_path)
     assert count == 1
-    assert difference in found
+    assert difference in text
 
 
 def test_the_page_of_an_index_needs_no_checkout_and_links_by_the_address_if_there_is_one():
@@ -129,7 +124,7 @@ def test_a_release_types_each_block_of_the_readme_and_tries_each_extra():
         if block.language == "bash":
             assert {*commands(block.code)} <= {*lines}
     extras = {
-        extra for line in lines for found in re.findall(r"\[([\w,]+)\]'", line) for extra in found.split(",")
+        extra for line in lines for names in re.findall(r"\[([\w,]+)\]'", line) for extra in names.split(",")
     }
     assert extras | {"docs"} == {*project()["project"]["optional-dependencies"]}
     assert RESOLVED == ("dev",)
