@@ -44,7 +44,6 @@ class Machine:
         self.place, self.wheel, self.log = place, wheel, log
         self.python = python
         self.rows: list[Row] = []
-        self.variables: list[str] = []
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -63,7 +62,6 @@ class Machine:
     def renew(self, interpreter: str) -> None:
         """Replace the environment by an empty one."""
         shutil.rmtree(self.place / "environment", ignore_errors=True)
-        self.variables = []
         self.call(f"{interpreter} -m venv {self.place / 'environment'}", self.place)
 
     def type(self, stage: Stage) -> bool:
@@ -71,8 +69,6 @@ class Machine:
         for command in stage.commands:
             begin = time.monotonic()
             ok = self.call(command, self.place / "work" / stage.folder)
-            if command.startswith("export "):
-                self.variables.append(command)
             text = command.replace(str(DATA), "release/data.py").splitlines()[0]
             row = Row(self.python, stage.name, text, ok, time.monotonic() - begin)
             self.rows.append(row)
@@ -82,11 +78,10 @@ class Machine:
         return True
 
     def call(self, command: str, folder: Path) -> bool:
-        """Run a command in a shell, after the exports before it; whether it ended well."""
+        """Run a command in a shell; whether it ended well."""
         tell(self.log, f"\n$ {command}", to_screen=False)
-        lines = ["set -eo pipefail", *self.variables, from_wheel(command, self.wheel)]
         done = subprocess.run(
-            ["bash", "-c", "\n".join(lines)],
+            ["bash", "-eo", "pipefail", "-c", from_wheel(command, self.wheel)],
             cwd=folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,

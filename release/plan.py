@@ -49,6 +49,12 @@ RESOLVED = ("dev",)
 NEEDS_DATA = {"excel", "parquet", "statistics", "text", "hf", "dicom", "nifti", "heic"}
 """The extras for which `release/data.py` makes data."""
 
+SUPERLINK = """\
+PORT=$FLWR_LOCAL_SUPERLINK_HTTP_API_PORT  # flwr run would start it, and waits 15 s, too few on a busy machine
+FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 flower-superlink --insecure --simulation \\
+    --isolation subprocess --host 127.0.0.1 --port $PORT > superlink.log 2>&1 &
+until (echo > /dev/tcp/127.0.0.1/$PORT) 2> /dev/null; do kill -0 $! || exit 1; sleep 1; done"""
+
 
 class Stage(NamedTuple):
     """Commands that are typed in a folder, of an extra or a section of the README."""
@@ -80,11 +86,11 @@ def environments(
     return [
         [
             Stage("none", [install(""), "python -c 'import fda_flower.strategies, fda_flower.legacy'"]),
-            Stage("none", ["(fda list 2>&1 || true) | grep --fixed-strings 'fda-flower[tables]'"]),
-            Stage("simulation", [install("simulation")]),
+            Stage("none", ["fda list", "(fda run 2>&1 || true) | grep --fixed-strings 'fda-flower['"]),
+            Stage("simulation", [install("simulation"), SUPERLINK]),
             Stage("README: plug-in", commands(flower.code), "project"),
-            Stage("none", ["flwr list . --format json | grep finished:completed"], "project"),
-            Stage("none", [without_torch, "pip check"]),
+            Stage("simulation", ["flwr list . --format json | grep finished:completed"], "project"),
+            Stage("simulation", [without_torch, "pip check"]),
         ],
         [
             Stage("README: tables", with_data(commands(tables.code), "hospitals")),

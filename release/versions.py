@@ -1,4 +1,4 @@
-"""What files say of the same thing: the version, Flower, Python, the repository's address."""
+"""Whether files agree on the version, Flower, Python, and the repository's address."""
 
 import re
 import tomllib
@@ -22,7 +22,7 @@ def pythons(root: Path = ROOT) -> list[str]:
 
 
 def differences(root: Path = ROOT) -> list[str]:
-    """Return a line for each thing of which files say different things, and for each pin out of its range."""
+    """Return a line for each thing on which files disagree, and for each pin out of its range."""
     lines = []
     for thing, values in statements(root).items():
         if len({*values.values()}) > 1:
@@ -31,7 +31,7 @@ def differences(root: Path = ROOT) -> list[str]:
 
 
 def statements(root: Path) -> dict[str, dict[str, str]]:
-    """Return by thing what each place says of it; a place that says nothing has an empty text."""
+    """Return by thing the value in each place; an empty text where there is none."""
 
     def text(name: str) -> str:
         return (root / name).read_text(encoding="utf-8")

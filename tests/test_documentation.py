@@ -119,7 +119,7 @@ PROSE = [
     *(path for path in DOCS.rglob("*.md") if "api" not in path.parts),
     *(
         path
-        for folder in ("benchmarks", "deploy", "examples", "hub")
+        for folder in ("benchmarks", "deploy", "examples", "hub", "release")
         for path in (ROOT / folder).rglob("*.md")
     ),
     *(ROOT / "experiments").glob("*.md"),
