@@ -35,6 +35,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("FDA_CACHE_DIR") or "~/.cache/fda-flower").expanduser()
 
 
+def usable_cores() -> int:
+    """Return the number of CPU cores that this process may use, such as a job's share of a machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def make_private(folder: Path) -> None:
     """Make a folder, and its missing parents, that only this account can enter."""
     for path in (*reversed(folder.parents), folder):

@@ -20,6 +20,7 @@ from fda_flower.files import (
     derive_seed,
     locked,
     only_writer,
+    usable_cores,
     write_atomically,
 )
 
@@ -97,3 +98,11 @@ def test_a_file_holds_arrays_whatever_the_order_of_their_numbers_in_memory():
     assert stored.keys() == arrays.keys()
     for name, array in arrays.items():
         assert np.array_equal(stored[name], array), name
+
+
+def test_the_cores_are_the_ones_that_this_process_may_use(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {3, 5}, raising=False)
+    assert usable_cores() == 2
+    monkeypatch.delattr("os.sched_getaffinity")  # macOS
+    assert usable_cores() == 64

@@ -1,7 +1,6 @@
 """The commands run, compare and experiment."""
 
 import logging
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +17,7 @@ from fda_flower.cli.report import write_tables
 from fda_flower.cli.stopping import this_command, when_stopped
 from fda_flower.engines import ENGINES
 from fda_flower.errors import ConfigError, invalid, near
-from fda_flower.files import only_writer, read_json
+from fda_flower.files import only_writer, read_json, usable_cores
 from fda_flower.names.options import split_options
 from fda_flower.names.packages import importing
 from fda_flower.records.record import COSTS, Record, headline, round_line
@@ -247,7 +246,7 @@ def compare(
 
 def _parallel(engine: str, workers: int | None) -> int:
     """Return the number of runs that fit this machine at a time."""
-    return 1 if engine == "ray" else max((os.cpu_count() or 1) // (workers or 1), 1)
+    return 1 if engine == "ray" else max(usable_cores() // (workers or 1), 1)
 
 
 def _begin(request: Request, output: Path | None, resume: bool, repeats: bool) -> tuple[RunConfig, Path]:

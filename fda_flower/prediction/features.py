@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from fda_flower.datasets.domains import Domain
 from fda_flower.datasets.pixels import kind_of
 from fda_flower.datasets.preparation import ImageFiles
 from fda_flower.errors import RunError
-from fda_flower.files import PRIVATE, as_safetensors, checksum, make_private, write_atomically
+from fda_flower.files import PRIVATE, as_safetensors, checksum, make_private, usable_cores, write_atomically
 from fda_flower.models import ONNX_RUNTIME, runs_onnx
 from fda_flower.models.kinds import TwoStatistics, adaptable, to_adapt, with_statistics
 from fda_flower.models.onnx_runtime import in_onnx_runtime
@@ -217,7 +216,7 @@ def _each(
         with torch.no_grad():
             return [output[0].float().cpu().clone() for output in pass_one(sample)]
 
-    cores = 1 if device.type != "cpu" else len(os.sched_getaffinity(0))
+    cores = 1 if device.type != "cpu" else usable_cores()
     with _one_thread(), ThreadPoolExecutor(cores) as pool:
         return list(pool.map(one, samples))
 

@@ -440,7 +440,7 @@ def test_the_defaults_of_compare_are_those_of_the_configuration(caught):
 
 @pytest.mark.parametrize(("workers", "jobs"), [(2, 3), (4, 1), (8, 1)])
 def test_cells_with_workers_leave_each_other_a_core_for_each_worker(caught, monkeypatch, workers, jobs):
-    monkeypatch.setattr("os.cpu_count", lambda: 6)
+    monkeypatch.setattr("fda_flower.cli.runs.usable_cores", lambda: 6)
     _, where = caught("compare", "--workers", workers)
     assert (where["workers"], where["jobs"]) == (workers, jobs)
 
