@@ -11,6 +11,7 @@ from fda_flower.errors import invalid
 from fda_flower.names.options import as_written
 
 if TYPE_CHECKING:
+    from fda_flower.experiments import Plan
     from fda_flower.running.processes import Progress
 
 
@@ -88,4 +89,26 @@ def end_with(failures: Mapping[str, str], result: Mapping[str, Any], *lines: str
         failed.append(f"Failed: {cells}: {reason}")
     out.result({**result, "failures": failures}, *lines, *failed)
     if failures:
+        raise typer.Exit(1)
+
+
+def show_plan(plan: "Plan", command: str) -> None:
+    """Print what an experiment's runs need and cost; exit with code 1 if files are missing."""
+    from fda_flower.reporting.tables import Table
+    from fda_flower.reporting.words import span
+
+    total = plan.features + sum(each.seconds for each in plan.rows)
+    if plan.rows:
+        times = [[e.row, e.runs, span(e.seconds / e.runs), span(e.seconds)] for e in plan.rows]
+        out.table(Table(["Row", "Runs", "A run", "All runs"], times, "Cost on this machine, cheapest first"))
+        if plan.features:
+            out.text(f"Features of the frozen network, computed once: {span(plan.features)}")
+        out.text(f"All, one run at a time: {span(total)}")
+        out.text(f"Run the rows from the top, one after the other: {command} --only ROW")
+    for note in plan.notes:
+        out.text(f"Note: {note}")
+    lines = [f"Missing: {sentence}" for sentence in plan.missing] or ["No file is missing"]
+    rows = [{"row": each.row, "runs": each.runs, "seconds": each.seconds} for each in plan.rows]
+    out.result({"missing": [*plan.missing], "rows": rows, "seconds": total, "notes": [*plan.notes]}, *lines)
+    if plan.missing:
         raise typer.Exit(1)

@@ -1,6 +1,7 @@
 """The commands run, compare and experiment."""
 
 import logging
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fda_flower.cli.advice import advice
-from fda_flower.cli.cells import CellBar, end_with, read_seeds
+from fda_flower.cli.cells import CellBar, end_with, read_seeds, show_plan
 from fda_flower.cli.data import show_alike
 from fda_flower.cli.folders import folder_of, folder_of_run
 from fda_flower.cli.options import ConfigFile, Track, among, complete_methods, with_settings
@@ -319,6 +320,13 @@ def experiment(
     output: Annotated[
         Path | None, typer.Option(help="Folder of the results.", show_default="runs/FILE")
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Run nothing: say which files are missing, and what each row costs on this machine.",
+        ),
+    ] = False,
 ) -> None:
     """Run an experiment, such as a paper's table, and write its report with the paper's numbers.
 
@@ -328,6 +336,14 @@ def experiment(
 
     bar, definition = CellBar(), read_experiment(file, settings)
     chosen = None if seeds is None else read_seeds(seeds)
+    if check:
+        from fda_flower.experiments import plan_experiment
+
+        changes = _changes(change)
+        plan = plan_experiment(
+            definition, only=only, seeds=chosen, rounds=rounds, settings=changes, machine=settings
+        )
+        return show_plan(plan, f"fda experiment {shlex.quote(str(file))}")
     folder = output or Path("runs") / definition.name
     written, again = folder / "report.md", this_command(output=output)
     when_stopped(lambda: f"Stopped with {bar.done}{bar.where(written)}. Continue with: {again}")

@@ -52,6 +52,8 @@ class Dataset:
         The default network, or a function from the options to its name.
     public : bool
         Whether its samples are published, so that a run may choose all its options at a site, too.
+    published : tuple of two int, optional
+        The numbers of its images, in all domains, and classes, by which costs are estimated without it.
     """
 
     summary: str
@@ -64,6 +66,7 @@ class Dataset:
     complete: "str | Callable[[Path | None, Options, str | None, Sources], Options] | None" = None
     model: str | Callable[[Options], str] = "cnn"
     public: bool = False
+    published: tuple[int, int] | None = None
 
     @property
     def is_own(self) -> bool:
@@ -115,10 +118,12 @@ def _ours(summary: str, load: str, *domains: str, **more: Any) -> Dataset:
     return Dataset(summary, f"fda_flower.{load}", public=public, **settings)
 
 
-def _folders(summary: str, folder: str, domains: str, source: str = DOMAINBED) -> Dataset:
+def _folders(
+    summary: str, folder: str, domains: str, published: tuple[int, int], source: str = DOMAINBED
+) -> Dataset:
     names = tuple(domains.split(", "))
-    arguments = (folder, names, source)
-    return _ours(summary, "own_data.images:load", *names, arguments=arguments, model=network_for_folders)
+    more = {"arguments": (folder, names, source), "model": network_for_folders, "published": published}
+    return _ours(summary, "own_data.images:load", *names, **more)
 
 
 DATASETS: Registry[Dataset] = Registry(
@@ -141,23 +146,36 @@ DATASETS: Registry[Dataset] = Registry(
             "datasets.torchvision_sets:load_cifar10",
             shift="noise",
         ),
-        "pacs": _folders("photos and art, 7 classes", "PACS", "art_painting, cartoon, photo, sketch"),
-        "vlcs": _folders("four photo collections, 5 classes", "VLCS", "Caltech101, LabelMe, SUN09, VOC2007"),
+        "pacs": _folders(
+            "photos and art, 7 classes", "PACS", "art_painting, cartoon, photo, sketch", (9_991, 7)
+        ),
+        "vlcs": _folders(
+            "four photo collections, 5 classes", "VLCS", "Caltech101, LabelMe, SUN09, VOC2007", (10_729, 5)
+        ),
         "office-home": _folders(
-            "photos and art of things, 65 classes", "office_home", "Art, Clipart, Product, Real World"
+            "photos and art of things, 65 classes",
+            "office_home",
+            "Art, Clipart, Product, Real World",
+            (15_588, 65),
         ),
         "terra-incognita": _folders(
             "animals at four camera traps, 10 classes",
             "terra_incognita",
             "location_100, location_38, location_43, location_46",
+            (24_788, 10),
         ),
         "domain-net": _folders(
             "587,000 photos and drawings, 345 classes",
             "domain_net",
             "clipart, infograph, painting, quickdraw, real, sketch",
+            (586_575, 345),
         ),
         "office-caltech10": _folders(
-            "office things, 10 classes", "office_caltech_10", "amazon, caltech, dslr, webcam", OFFICE_CALTECH
+            "office things, 10 classes",
+            "office_caltech_10",
+            "amazon, caltech, dslr, webcam",
+            (2_533, 10),
+            OFFICE_CALTECH,
         ),
         "heart": _ours(
             "740 patients of four hospitals, 2 classes",

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from fda_flower.experiments.comparison import Comparison, compare
     from fda_flower.experiments.definition import Experiment, read_experiment
     from fda_flower.experiments.experiment import run_experiment
+    from fda_flower.experiments.plan import Plan, plan_experiment
     from fda_flower.experiments.results import load_results, write_report
     from fda_flower.running.run import RUNNERS, Execution, RunResult, run_config
 else:
@@ -18,9 +19,11 @@ __all__ = [
     "Comparison",
     "Execution",
     "Experiment",
+    "Plan",
     "RunResult",
     "compare",
     "load_results",
+    "plan_experiment",
     "read_experiment",
     "run_config",
     "run_experiment",

@@ -104,10 +104,7 @@ def run_experiment(
         raise unknown("engine", engine, ENGINES)
     Resources(workers=workers)
     folder = Path(output).absolute()
-    changed = dict(settings or {})
-    if rounds is not None and "rounds" in changed:
-        raise invalid("rounds", rounds, "leave one of them out", f"but the settings say {changed['rounds']}")
-    overrides = {**changed, **(machine or {}), **({} if rounds is None else {"rounds": rounds})}
+    changed, overrides = dict(settings or {}), overrides_of(settings, rounds, machine)
     how = Execution(engine=engine, workers=workers, resume=True, track=track, track_in=folder)
     tasks = [
         Task(place, config, folder / RUNS, replace(how, attack=experiment.attack(place, config, changed)))
@@ -124,6 +121,16 @@ def run_experiment(
         todo = [task for task in tasks if not _is_done(task, earlier.get(task.name))]
         _claim(experiment, folder, mark)
         return run_tasks(todo, jobs, on_progress, len(tasks) - len(todo))
+
+
+def overrides_of(
+    settings: Mapping[str, Any] | None, rounds: int | None, machine: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return what replaces the settings of all runs; raise a `ConfigError` if the rounds are given twice."""
+    changed = dict(settings or {})
+    if rounds is not None and "rounds" in changed:
+        raise invalid("rounds", rounds, "leave one of them out", f"but the settings say {changed['rounds']}")
+    return {**changed, **(machine or {}), **({} if rounds is None else {"rounds": rounds})}
 
 
 def _check_attacked(changed: Mapping[str, Any], tasks: "Sequence[Task]") -> None:

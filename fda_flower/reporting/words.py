@@ -105,12 +105,19 @@ def cost_of_round(record: Record, rounds: int) -> str:
     seconds = sum(record.get("seconds", {}).values())
     unit = 1 if sys.platform == "darwin" else 1024
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
-    whole = _span(rounds * seconds)
+    whole = span(rounds * seconds)
     return f"A round: {seconds:.1f} s, so {rounds} take about {whole}; memory: {memory:,.0f} MB"
 
 
-def _span(seconds: float) -> str:
-    for unit, length in (("h", 3600), ("min", 60)):
+def span(seconds: float) -> str:
+    """Return a time in words.
+
+    Examples
+    --------
+    >>> span(90), span(300), span(1e5), span(1e6)
+    ('90 s', '5 min', '28 h', '12 days')
+    """
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"
