@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from fda_flower.errors import ConfigError
 from fda_flower.experiments.definition import Experiment
 from fda_flower.experiments.experiment import chosen_places, overrides_of
 from fda_flower.models.devices import find_device
+from fda_flower.models.exchange import Network
 from fda_flower.prediction.batches import device_of
 from fda_flower.prediction.features import FeatureStore, features
 from fda_flower.prediction.network_passes import predict
@@ -41,16 +43,29 @@ class RowCost:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is missing, in sentences with remedies; the rows, the cheapest first; where the numbers are from.
+    """What an experiment needs before anything is trained.
 
-    `features` are the seconds in which a frozen body computes the features of all samples, once. Rows of data
-    whose size is unknown have no cost.
+    Attributes
+    ----------
+    missing : tuple of str
+        A sentence for each missing file or folder, with its remedy.
+    rows : tuple of RowCost
+        The cheapest first; without those on missing data whose size is unknown.
+    features : float
+        The seconds in which frozen bodies compute the features of all samples, once.
+    published : bool
+        Whether some data are missing, so that random images, in their published number, take their place.
     """
 
     missing: tuple[str, ...]
     rows: tuple[RowCost, ...]
     features: float
-    notes: tuple[str, ...]
+    published: bool
+
+    @property
+    def seconds(self) -> float:
+        """The time of all, one run at a time."""
+        return self.features + sum(cost.seconds for cost in self.rows)
 
 
 def plan_experiment(
@@ -64,8 +79,8 @@ def plan_experiment(
 ) -> Plan:
     """Return what the runs of `run_experiment` need, with the same arguments; nothing is trained or written.
 
-    The data are read, and weights are loaded, as a run does it; what a run downloads is downloaded. One batch
-    of each network is measured, with its own size for sources and target. A run's cost is the time of all
+    The data are read, and weights are loaded, as a run does it; what a run downloads is downloaded. A batch
+    of each network is measured, of the size that sources and target have. A run's cost is the time of all
     steps of sources and target, and of an evaluation after each round; other passes do not count.
 
     Raises
@@ -76,20 +91,19 @@ def plan_experiment(
     chosen = experiment.seeds if seeds is None else seeds
     overrides = overrides_of(settings, rounds, machine)
     configs = experiment.configs(chosen_places(experiment, only), chosen[0], overrides)
-    specs = dict.fromkeys(config.data for config in configs.values())
-    missing = dict.fromkeys(sentence for spec in specs for sentence in _missing_files(spec))
-    forms = {spec: _published(spec) if missing else _loaded(spec) for spec in specs}
-    watch = Stopwatch()
-    seconds = dict[str, float]()
+    missing = {config.data: tuple(_missing_files(config.data)) for config in configs.values()}
+    forms = {spec: _published(spec) if files else _loaded(spec) for spec, files in missing.items()}
+    watch, seconds = Stopwatch(), dict[str, list[float]]()
     for (_, row, _), config in configs.items():
         if (form := forms[config.data]) is not None:
-            seconds[row] = seconds.get(row, 0.0) + watch.cost(config, form) * len(chosen)
-    missing |= dict.fromkeys(watch.missing)
-    runs = {row: sum(place[1] == row for place in configs) * len(chosen) for row in seconds}
-    costs = [RowCost(row, runs[row], total) for row, total in seconds.items()]
-    published = [form for form in forms.values() if form is not None and form.samples is None]
-    notes = ["without the data: random images, as many as the data set has as published"] * bool(published)
-    return Plan((*missing,), (*sorted(costs, key=lambda each: each.seconds),), watch.features, (*notes,))
+            seconds.setdefault(row, []).append(watch.cost(config, form))
+    costs = [RowCost(row, len(chosen) * len(each), len(chosen) * sum(each)) for row, each in seconds.items()]
+    return Plan(
+        missing=(*dict.fromkeys([*chain(*missing.values()), *watch.missing]),),
+        rows=(*sorted(costs, key=lambda cost: cost.seconds),),
+        features=watch.features,
+        published=any(missing[spec] and form is not None for spec, form in forms.items()),
+    )
 
 
 @dataclass(frozen=True)
@@ -156,76 +170,89 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.missing, self.features = list[str](), 0.0
-        self._known = dict[str, tuple[float, float]]()
+        self._there = dict[str, bool]()
         self._bodies = dict[str, Samples]()
-        self._random = dict[str, RunConfig]()
+        self._known = dict[str, tuple[float, float]]()
 
     def cost(self, config: RunConfig, form: Form) -> float:
         """Return the seconds of a run."""
-        epochs = config.training_epochs(form.labels)
-        config = self._with_weights(config, form)
-        seconds, step, forward = 0.0, 0.0, 0.0
+        epochs, config = config.training_epochs(form.labels), self._with_weights(config, form)
+        _, forward = self._measured(config, form, config.source_training)
+        seconds = config.all_rounds * form.tests * forward
         for role, sizes, training in (
             ("source", form.sources, config.source_training),
             ("target", (form.labels,), config.target_training),
         ):
-            step, forward = self._measured(config, form, training)
-            steps = sum(map(training.steps, sizes)) / training.epochs
-            seconds += epochs.get(role, 0) * steps * step
-        return seconds + config.all_rounds * form.tests * forward
+            step, _ = self._measured(config, form, training)
+            seconds += epochs.get(role, 0) * step * sum(map(training.steps, sizes)) / training.epochs
+        return seconds
 
     def _with_weights(self, config: RunConfig, form: Form) -> RunConfig:
-        """Return the run, with random weights if its own are not here; these are missing then."""
-        key = repr((config.model, config.model_options))
-        options = dict(config.model_options)
-        if key not in self._random and "weights" in options:
+        """Return the run, with random weights if its own are missing."""
+        options, key = dict(config.model_options), repr((config.model, config.model_options))
+        if "weights" not in options:
+            return config
+        if key not in self._there:
             try:
                 make_model(config, form.shape, form.classes)
+                self._there[key] = True
             except ConfigError as error:
                 self.missing.append(str(error))
-                self._random[key] = config
-        if key not in self._random:
-            return config
-        return replace(config, model_options={name: v for name, v in options.items() if name != "weights"})
+                self._there[key] = False
+        del options["weights"]
+        return config if self._there[key] else replace(config, model_options=options)
 
     def _measured(self, config: RunConfig, form: Form, training: "LocalTraining") -> tuple[float, float]:
         """Return the seconds of a step on a batch, and of the evaluation of one sample."""
-        net = config.model, config.model_options, config.trained, config.precision, form.shape, form.classes
-        key = repr((net, training.batch_size, training.optimizer, config.fits))
+        network = config.model, config.model_options, config.trained, form.shape, form.classes
+        key = repr((network, config.precision, config.fits, training.batch_size, training.optimizer))
         if key not in self._known:
-            device, batch = find_device(config.device), form.batch(training.batch_size)
-            network = make_model(config, form.shape, form.classes)
-            batch = self._through_body(repr((net, len(batch))), config, form, batch)
-            if not isinstance(network, torch.nn.Module):  # fitted in closed form
-                self._known[key] = 0.0, 0.0
-                return self._known[key]
-            network, generator = network.to(device), torch.Generator().manual_seed(0)
-            once = replace(training, epochs=1)
-            with repeatable(0, config.threads, device):
-                _, step = _timed(lambda: train(network, batch, once, generator))
-                _, forward = _timed(lambda: predict(network, batch, generator, len(batch), device).cpu())
-            self._known[key] = step, forward / len(batch)
+            batch = self._through_body(repr((network, config.dataset)), config, form, training.batch_size)
+            self._known[key] = _times(config, make_model(config, form.shape, form.classes), batch, training)
         return self._known[key]
 
-    def _through_body(self, net: str, config: RunConfig, form: Form, batch: Samples) -> Samples:
-        """Return a batch as the features of a frozen body, whose time counts once; without one, as it is."""
+    def _through_body(self, key: str, config: RunConfig, form: Form, size: int) -> Samples:
+        """Return a batch, as the features of a frozen body if there is one; their time counts once."""
         body = backbone_of(config, form.shape, form.classes)
-        if body is None:
-            return batch
-        if not isinstance(body, torch.nn.Module):  # NumPy's, of a table's rows
-            return through(body, batch)
-        body = body.to(find_device(config.device)).eval()
-        if net not in self._bodies:
-            passed, seconds = _timed(lambda: features(body, batch, FeatureStore(None, {}), device_of(body)))
-            self._bodies[net] = passed
+        if not isinstance(body, torch.nn.Module):
+            return through(body, form.batch(size))
+        if key not in self._bodies:
+            images, network = form.batch(FEW), body.to(find_device(config.device)).eval()
+            passed = partial(features, network, images, device=device_of(network))
+            self._bodies[key], seconds = _timed(lambda: passed(store=FeatureStore(None, {})))
             every = sum(form.sources) + form.labels + form.rest + form.tests
-            self.features += seconds / len(batch) * every
-        return self._bodies[net]
+            self.features += seconds / len(images) * every
+        few = self._bodies[key]
+        return few.take(np.arange(size) % len(few))
+
+
+FEW = 4
+"""Samples that pass a frozen body, one by one, to measure it."""
+
+
+def _times(
+    config: RunConfig, network: Network, batch: Samples, training: "LocalTraining"
+) -> tuple[float, float]:
+    """Return the seconds of a step, and of the evaluation of one sample; none for a fit in closed form."""
+    if not isinstance(network, torch.nn.Module):
+        return 0.0, 0.0
+    device, once = find_device(config.device), replace(training, epochs=1)
+    model, generator = network.to(device), torch.Generator().manual_seed(0)
+    with repeatable(0, config.threads, device):
+        _, step = _timed(lambda: train(model, batch, once, generator))
+        _, forward = _timed(lambda: predict(model, batch, generator, len(batch), device).cpu())
+    return step, forward / len(batch)
+
+
+REPEATS, ENOUGH = 5, 1.0
+"""Measurements of a batch, and the seconds after which there are no more."""
 
 
 def _timed(work: Callable[[], Result]) -> tuple[Result, float]:
-    """Return the result of some work, and the seconds that it takes when it is done again."""
-    work()
-    begun = time.perf_counter()
-    result = work()
-    return result, time.perf_counter() - begun
+    """Return the result of some work, and the least seconds that it takes, not counting the first time."""
+    result, times = work(), list[float]()
+    while len(times) < REPEATS and sum(times) < ENOUGH:
+        begun = time.perf_counter()
+        result = work()
+        times.append(time.perf_counter() - begun)
+    return result, min(times)

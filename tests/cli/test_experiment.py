@@ -132,6 +132,29 @@ def test_tables_of_a_folder_need_no_names_in_the_file_and_are_reported_without_t
     assert (code, "give the folder that holds them by --data-dir" in err) == (2, True)
 
 
+PHOTOS = """
+title = "Photos"
+columns = [{ label = "S", target = "SUN09" }]
+rows = [{ label = "FedAvg", method = "fedavg" }, { label = "Target Only", method = "target-only" }]
+[run]
+dataset = "vlcs"
+dataset-options = { image_size = 8 }
+model = "cnn"
+"""
+
+
+def test_a_check_says_what_is_missing_and_the_cheapest_row_first_and_trains_nothing(fda):
+    Path("photos.toml").write_text(PHOTOS, encoding="utf-8")
+    code, shown, err = fda("experiment", "photos.toml", "--check", "--data-dir", "nowhere")
+    assert (code, err) == (1, "")
+    *lines, last = shown.splitlines()
+    assert last.startswith("Missing: the data folder 'nowhere/VLCS' is missing: get it from DomainBed")
+    rows = [line.split("│")[1].strip() for line in lines if line.startswith("│")]
+    assert rows == ["Target Only", "FedAvg"]
+    assert any(line.endswith("fda experiment photos.toml --only ROW") for line in lines)
+    assert not Path("runs").exists()
+
+
 # fda report
 
 

@@ -197,6 +197,7 @@ REAL = {
 @pytest.mark.parametrize("name", REAL)
 def test_a_real_data_set(name):
     folder, classes, sizes = REAL[name]
+    assert DATASETS[name].published == (sum(sizes), classes)
     if not (DATA_DIR / folder).is_dir():
         pytest.skip(f"{folder} is not in FDA_DATA_DIR ({DATA_DIR})")
     splits: Any = DATASETS[name].loader(DATA_DIR, 0, image_size=16)
