@@ -102,8 +102,9 @@ def run_server(
     frozen = digest_of_frozen(config, shape, classes, model)
     if form.get(FROZEN, frozen) != frozen:
         raise RunError(
-            f"the frozen weights of the network '{config.model}' differ between nodes and server: install "
-            "the same versions of its package and of torch on the server and at all sites",
+            f"the frozen weights of the network '{config.model}' differ between nodes and server: give "
+            "all the same file, pinned as `fda weights FILE` says, and the same versions of its package and "
+            "of torch",
             thing="frozen weights",
             value=config.model,
         )

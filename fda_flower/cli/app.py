@@ -11,6 +11,7 @@ from typer.core import TyperGroup, TyperOption
 from fda_flower.cli import data, deploy, models, report, runs, tune
 from fda_flower.cli.options import ShortHelp
 from fda_flower.cli.output import out
+from fda_flower.cli.weights import weights
 from fda_flower.errors import ConfigError, unknown
 
 OUTPUT = {
@@ -71,6 +72,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     models.export: "export runs/mine --output model.onnx",
     models.verify: "verify runs/mine",
     report.report: "report --html runs/compare --output compare.html",
+    weights: "weights resnet50.pth --model timm:resnet50",
     tune.tune: "tune --search learning-rate=log:1e-4..1e-2 --trials 20 --rounds 10",
 }
 WITH_ALL_SETTINGS = (runs.run, runs.compare, tune.tune)

@@ -167,13 +167,13 @@ def _given(
         source, value = context.get_parameter_source(each.name), values[each.name]
         if source is not None:
             if each.has_options:
-                value = _together(value)
+                value = read_together(value)
             given[source][each.name] = value
     return given
 
 
-def _together(texts: Iterable[str]) -> dict[str, str]:
-    """Return the options in all texts."""
+def read_together(texts: Iterable[str]) -> dict[str, str]:
+    """Return the options in all texts; raise a `ConfigError` if one is given twice."""
     options: dict[str, str] = {}
     for name, value in (pair for text in texts for pair in split_options(text).items()):
         if name in options:

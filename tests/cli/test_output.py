@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 import typer
 from flwr.app import RecordDict
 from rich.console import Console
 from run_folders import make_run
+from safetensors.numpy import save_file
 from sites import write_sites, write_table
 
 from fda_flower.cli import main
@@ -60,6 +62,7 @@ CALLS = {
     "verify": ("RUN", {"rounds", "last", "problems", "notes"}),
     "data check": ("data", {"dataset", "target", "domains", "inputs", "problems", "command", "warnings"}),
     "data compare": ("data", {"folder", "sites", "pairs"}),
+    "weights": ("net.safetensors", {"digest", "bytes", "arrays", "numbers", "model", "file", "options"}),
     "deploy certificates": ("--host localhost --output keys", {"files"}),
     "deploy key": ("north --output keys", {"files", "signs"}),
     "deploy recount": ("spent", {"added"}),
@@ -75,6 +78,7 @@ UNDONE = {
     "experiment": "small.toml",
     "verify": "RUN --expect 0",
     "data check": "data --target-samples 999",
+    "weights": "net.safetensors --model resnet18",
 }
 """Commands whose result says what has failed."""
 
@@ -91,7 +95,8 @@ WRONG = {
     "deploy check": "nowhere.toml",
     "deploy log": "data",
     **dict.fromkeys(("run", "deploy rehearse --output o"), "--method nope"),
-    **dict.fromkeys(("predict", "evaluate", "export", "verify", "data check", "data compare"), "nowhere"),
+    **dict.fromkeys(("predict", "evaluate", "export", "verify"), "nowhere"),
+    **dict.fromkeys(("data check", "data compare", "weights"), "nowhere"),
 }
 
 
@@ -103,6 +108,7 @@ def call(fda, table_run, rehearsed, in_process, quick_export, tmp_path, monkeypa
         folder = tmp_path / "-".join(["in", *mode])
         folder.mkdir()
         monkeypatch.chdir(folder)
+        monkeypatch.setenv("FDA_CACHE_DIR", str(folder / "cache"))
         Path("small.toml").write_text(EXPERIMENT)
         make_run(Path("first"), method="fedavg")
         make_run(Path("c/fedgp-seed0"))
@@ -112,6 +118,7 @@ def call(fda, table_run, rehearsed, in_process, quick_export, tmp_path, monkeypa
         )
         Path("state").mkdir()
         Path("state/sent.jsonl").write_text(json.dumps(SENT) + "\n")
+        save_file({"w": np.zeros(2)}, "net.safetensors")
         Path("spent").mkdir()
         Ledger(Path("spent/north-privacy.json"), RecordDict()).spend(Entry(1, "asked", 1.0, 1), 1e-5, None)
         words = [str(table_run) if word == "RUN" else word for word in arguments.split()]

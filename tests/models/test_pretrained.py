@@ -239,6 +239,39 @@ def test_bad_names_and_weights_of_a_library_are_named(name, options, thing):
     assert thing != "model" or "did you mean 'resnet18'" in str(caught.value)
 
 
+VIT = "timm:test_vit"  # patches of 16x16 in images of 160x160
+
+
+def test_a_vision_transformers_options_are_timms_and_a_file_of_authors_names_fits(tmp_path):
+    timm = pytest.importorskip("timm")
+    theirs = timm.create_model("test_vit", num_classes=0, init_values=1e-5)
+    path = saved(tmp_path / "w.pth", {**theirs.state_dict(), "mask_token": torch.zeros(1)})  # as DINOv2's
+    options: dict[str, Any] = {"weights": str(path), "init_values": 1e-5, "image_size": 64}
+    network: Any = build_model(VIT, (1, 8, 8), 3, 0, options).eval()
+    assert network.prepare(torch.rand(2, 1, 8, 8)).shape == (2, 3, 64, 64)
+    assert network(torch.rand(2, 1, 8, 8)).shape == (2, 3)
+    for name, value in theirs.state_dict().items():
+        assert network.state_dict()[name].equal(value)
+    del options["init_values"]
+    with pytest.raises(ConfigError, match=r"'blocks\.0\.ls1\.gamma' \(64 there, missing in the model"):
+        build_model(VIT, (1, 8, 8), 3, 0, options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "thing"),
+    [
+        (VIT, {"image_size": 40}, "option 'image_size'"),
+        (VIT, {"image_size": -16}, "option 'image_size'"),
+        ("timm:test_resnet", {"image_size": 64}, "model"),
+        ("timm:test_resnet.another", {}, "model"),
+    ],
+)
+def test_a_network_without_such_an_option_or_tag_is_named(name, options, thing):
+    pytest.importorskip("timm")
+    with pytest.raises(ConfigError, check=names(thing)):
+        build_model(name, (3, 32, 32), 3, 0, options)
+
+
 def test_images_have_no_random_network_where_the_pretrained_one_is_missing(monkeypatch):
     monkeypatch.setattr("fda_flower.models.find_spec", lambda name: None)
     for name, extra in (("efficientnet-lite0", "images"), ("minilm", "text")):
