@@ -10,7 +10,7 @@ TORCH ?= $(shell if [ "$$(uname -s)" != Linux ] || ls /dev/nvidia* /dev/dxg >/de
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
-.PHONY: help install demo test test-ci test-all check results docs docs-serve notebooks hub findings release clean
+.PHONY: help install demo test test-ci test-all check results docs docs-serve notebooks hub findings release canary clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -78,6 +78,9 @@ release:  ## Build sdist and wheel, and type README's commands where only the wh
 	build/release/bin/python -m pip install --disable-pip-version-check --quiet build twine psutil
 	build/release/bin/python -m release.check $(PYTHONS) $(if $(EXTRAS),--extras $(EXTRAS)) \
 		$(if $(filter cpu,$(TORCH)),--torch-index $(TORCH_INDEX))
+
+canary: install  ## Test with another flwr (VERSION=1.42; default: the newest, also a nightly): a row for docs/install.md
+	$(BIN)/python -m release.canary $(VERSION)
 
 clean:  ## Remove the environment and the caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist site

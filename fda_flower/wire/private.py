@@ -135,13 +135,17 @@ def _is_there(name: str) -> bool:
         if attribute:
             instance = value(*[VALID] * len(_required(value)))
             return hasattr(instance, attribute.removeprefix("."))
-        listed, closed, more = brackets.partition("|")
-        needed, allowed = {*listed.split(",")} - {""}, {*more.split(",")}
-        return not brackets or (
-            needed <= {*signature(value).parameters} and (not closed or _required(value) <= needed | allowed)
-        )
+        return not brackets or _takes(value, brackets)
     except Exception:  # what Flower has in its place may raise anything
         return False
+
+
+def _takes(function: Any, brackets: str) -> bool:
+    """Return whether a function has these parameters; with a bar, whether it requires no others."""
+    names, bar, more = brackets.partition("|")
+    needed = {*names.split(",")}
+    has_all = needed <= {*signature(function).parameters}
+    return has_all and (not bar or _required(function) <= needed | {*more.split(",")})
 
 
 def _required(function: Any) -> set[str]:
@@ -151,4 +155,5 @@ def _required(function: Any) -> set[str]:
     except ValueError:
         return set()
     kinds = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    return {each.name for each in every if each.default is Parameter.empty and each.kind not in kinds}
+    needed = [one for one in every if one.default is Parameter.empty and one.kind not in kinds]
+    return {parameter.name for parameter in needed}

@@ -9,20 +9,26 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from importlib import import_module
 from importlib.metadata import version
 from inspect import Signature
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from flwr.app import Array, ArrayRecord, Context, Error, Message, Metadata, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.secure_aggregation.crypto import shamir
 from flwr.serverapp import Grid
+from flwr.superlink.grid import http_grid
 from flwr.supernode import start_client_internal
 from test_architecture import MODULES, PUBLIC
 
+from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
+from fda_flower.legacy import LegacyStrategy
 from fda_flower.site.node import Site
 from fda_flower.strategies import Ridge
 from fda_flower.strategies.describe import Describe
@@ -74,12 +80,12 @@ def test_each_private_name_that_is_imported_is_in_the_list_and_there():
 
 def test_each_attribute_that_is_used_is_documented_or_in_the_list():
     public = {name for each in DOCUMENTED for name in dir(each) if not name.startswith("_")}
-    own = {node.name for node in NODES if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    own |= {name for module in (*SOURCES, private) for name in vars(module)}
-    own |= {ast.unparse(node.target) for node in NODES if isinstance(node, ast.AnnAssign)}
+    ours = {node.name for node in NODES if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    ours |= {name for module in (*SOURCES, private) for name in vars(module)}
+    ours |= {ast.unparse(node.target) for node in NODES if isinstance(node, ast.AnnAssign)}
     used = {ast.unparse(node): node.attr for node in NODES if isinstance(node, ast.Attribute)}
-    own |= {name for use, name in used.items() if use == f"self.{name}"} | {"survives"}
-    known = public | own | {name for each in PYTHON for name in dir(each)}
+    ours |= {name for use, name in used.items() if use == f"self.{name}"} | {"survives"}
+    known = public | ours | {name for each in PYTHON for name in dir(each)}
     others = {use: name for use, name in used.items() if name not in known and not use.startswith("ray.")}
     assert {use for use, name in others.items() if not {name, f"_{name}"} & WORDS} == set()
 
@@ -162,28 +168,59 @@ for statement in {list(IMPORTS.values())!r}:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == len(IMPORTS), done.stdout
-    told = (
-        f"flwr {version('flwr')} has no flwr.supercore.run:Run.create_empty(run_id), without which every run"
-    )
-    assert {line.partition(told)[0] for line in lines} == {"raised ", "exit 1 Error: "}
+    name = "flwr.supercore.run:Run.create_empty(run_id)"
+    message = f"flwr {version('flwr')} has no {name}, without which every run fails"
+    assert {line.partition(message)[0] for line in lines} == {"raised ", "exit 1 Error: "}
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("method", [Ridge, Describe])
-def test_masks_are_missed_by_who_asks_for_them_alone(method, monkeypatch):
-    monkeypatch.delattr(shamir, "combine_shares")
-    method()
-    with pytest.raises(RunError, match="combine_shares, without which masked sums"):
-        method(secure=True)
+def at_a_site(**node: Any) -> None:
+    private.check(further_parts(Site.read({"domain": "a", **node})))
 
 
-@pytest.mark.parametrize(
-    ("node", "parts"),
-    [
-        ({"domain": "a"}, []),
-        ({"domain": "a", "secure-with": "any"}, [private.MASKS]),
-        ({"domain": "a", "resident": True}, [private.RESIDENT]),
-    ],
-)
-def test_a_site_needs_more_if_it_is_set_up_for_more(node, parts):
-    assert further_parts(Site.read(node)) == parts
+def over(name: str) -> None:
+    internals.check_grid(type(name, (LocalGrid,), {"__module__": "flwr.grids"})(ClientApp(), 1))
+
+
+INTERNAL = "flwr.supernode.start_client_internal"
+MISSED: list[tuple[str, Callable[[], Any], str]] = [
+    (
+        "flwr.common.secure_aggregation.crypto.shamir:combine_shares",
+        lambda: Ridge(secure=True),
+        private.MASKS,
+    ),
+    (
+        "flwr.common.secure_aggregation.crypto.shamir:create_shares",
+        lambda: Describe(secure=True),
+        private.MASKS,
+    ),
+    (
+        "flwr.common.secure_aggregation.crypto.symmetric_encryption:encrypt",
+        lambda: at_a_site(**{"secure-with": "any"}),
+        private.MASKS,
+    ),
+    (f"{INTERNAL}:{border.PUSH}", lambda: border.run_supernode(0.1, 0.1, Mock()), private.GATE),
+    ("flwr.common.serde:context_to_proto", lambda: at_a_site(resident=True), private.RESIDENT),
+    ("flwr.cli.build:build_fab_from_disk", lambda: internals.app_digest(ROOT), private.APPS),
+    ("flwr.superlink.grid.http_grid:inflate_object_from_contents", lambda: over("Other"), private.SUPERLINK),
+    ("flwr.superlink.grid.inmemory_grid:InMemoryGrid", lambda: over("Other"), private.SIMULATION),
+    ("flwr.server.compat.grid_client_proxy:GridClientProxy", lambda: LegacyStrategy(Ridge()), private.OLDER),
+]
+"""Names that are taken away, what then begins, and the part that fails."""
+
+
+@pytest.mark.parametrize(("name", "begin", "part"), MISSED, ids=[part for *_, part in MISSED])
+def test_a_part_asks_for_its_names_as_it_begins_and_no_other_does(name, begin, part, monkeypatch):
+    module, _, attribute = name.partition(":")
+    monkeypatch.delattr(import_module(module), attribute)
+    with pytest.raises(RunError, match=rf"{attribute}.*, without which {re.escape(part)} fails"):
+        begin()
+    Ridge()
+    Describe()
+    at_a_site()
+
+
+def test_a_deployed_run_asks_for_no_simulation(monkeypatch):
+    monkeypatch.delattr("flwr.superlink.grid.inmemory_grid.InMemoryGrid")
+    internals.check_grid(http_grid.HttpGrid(token="none"))
+    internals.check_grid(LocalGrid(ClientApp(), 1))
