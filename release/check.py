@@ -55,6 +55,7 @@ class Machine:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port),
+            "RAY_ADDRESS": "local",  # no other's cluster that runs on this machine
             "PIP_NO_COMPILE": "1",  # of the modules of PyTorch most are never imported
             "PIP_PROGRESS_BAR": "off",
         }
