@@ -70,7 +70,7 @@ class Machine:
         for command in stage.commands:
             begin = time.monotonic()
             ok = self.call(command, self.place / "work" / stage.folder)
-            text = command.replace(str(DATA), "release/data.py").splitlines()[0]
+            text = re.sub(r"\s+# .*", "", command.replace(str(DATA), "release/data.py").splitlines()[0])
             row = Row(self.python, stage.name, text, ok, time.monotonic() - begin)
             self.rows.append(row)
             tell(self.log, line(row))
