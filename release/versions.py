@@ -37,7 +37,8 @@ def statements(root: Path) -> dict[str, dict[str, str]]:
         return (root / name).read_text(encoding="utf-8")
 
     def first(pattern: str, name: str) -> str:
-        return next(iter(re.findall(pattern, text(name), flags=re.MULTILINE)), "")
+        match = re.search(pattern, text(name), flags=re.MULTILINE)
+        return match[1] if match else ""
 
     package = project(root)
     metadata, tool = package["project"], package["tool"]
