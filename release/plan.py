@@ -89,7 +89,7 @@ def environments(
             Stage("none", ["fda list", "(fda run 2>&1 || true) | grep --fixed-strings 'fda-flower['"]),
             Stage("simulation", [install("simulation"), SUPERLINK]),
             Stage("README: plug-in", commands(flower.code), "project"),
-            Stage("simulation", ["flwr list . --format json | grep finished:completed"], "project"),
+            Stage("simulation", ["flwr list --format json | grep finished:completed"], "project"),
             Stage("simulation", [without_torch, "pip check"]),
         ],
         [
