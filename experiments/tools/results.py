@@ -13,6 +13,7 @@ import io
 import os
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -87,9 +88,9 @@ def index(verdicts: Mapping[str, Mapping[str, str]], texts: Mapping[Path, str]) 
         rows = []
         for name, entry in verdicts.items():
             if entry.get("paper", "") == paper:
-                found = [entry["table"], _link(name), *_compared(name, texts)] if paper else [_link(name)]
-                rows.append([Markdown(text) for text in (*found, entry["verdict"])])
-        table = str(Table([*(COLUMNS if paper else ["Experiment"]), "Verdict"], rows))
+                cells = [entry["table"], _link(name), *_compared(name, texts)] if paper else [_link(name)]
+                rows.append([Markdown(text) for text in (*cells, _seeds(name, texts), entry["verdict"])])
+        table = str(Table([*(COLUMNS if paper else ["Experiment"]), "Seeds", "Verdict"], rows))
         parts += [Heading(about), table.replace("---:", "---")]  # words, to the left
     return markdown(parts)
 
@@ -111,6 +112,7 @@ the pictures. [What follows from them](../README.md#what-follows) is on a page o
 * **Order**: Spearman's correlation between the two orders of the rows; 1 is the same order.
 * **Inside**: the number of cells in which the paper's value is inside the 95% prediction interval of one
   further seed of ours. It needs 3 seeds.
+* **Seeds**: the number of runs of each cell, and the rows that have another.
 
 `python experiments/tools/results.py` remakes this page and all others from `records/`."""
 
@@ -132,6 +134,18 @@ def _compared(name: str, texts: Mapping[Path, str]) -> list[str]:
     inside = [line["inside"] for line in cells if line.get("inside")]
     share = f"{inside.count('True')} of {len(inside)}" if inside else "-"
     return [*leads, f"{distance:.1f} in {len(cells)}", _order(np.array([*means.values()])), share]
+
+
+def _seeds(name: str, texts: Mapping[Path, str]) -> str:
+    """Return the number of seeds of most rows, and the rows that have another."""
+    counts: dict[str, set[int]] = {}
+    for line in _numbers(name, texts):
+        if line["seeds"] not in ("", "0"):
+            counts.setdefault(line["row"], set()).add(int(line["seeds"]))
+    spans = {row: " to ".join(map(str, sorted({min(each), max(each)}))) for row, each in counts.items()}
+    (usual, _), *others = Counter(spans.values()).most_common() or [("-", 0)]
+    rows = [f"{span}: {', '.join(row for row in spans if spans[row] == span)}" for span, _ in others]
+    return "; ".join([usual, *rows])
 
 
 def _order(means: np.ndarray) -> str:
