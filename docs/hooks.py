@@ -26,6 +26,7 @@ OUTSIDE = (
     "examples/README.md",
     "examples/*/README.md",
     "experiments/README.md",
+    "experiments/leaderboard/README.md",
     "experiments/tables/*",
     "experiments/results/*",
     "release/README.md",

@@ -1,0 +1,3 @@
+"""FedAvg with its defaults."""
+
+ROW = {"label": "FedAvg", "by": "fda-flower", "run": {"method": "fedavg"}}

@@ -1,0 +1,83 @@
+"""Write the table of leaderboard/README.md from the files of its rows; ``--check`` only compares it."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path += [str(Path(__file__).parents[2] / "examples"), str(Path(__file__).parents[1] / "leaderboard")]
+from leaderboard import FOLDER, TARGETS, read
+
+from fda_flower.errors import ConfigError
+from fda_flower.metrics.intervals import quantile
+from fda_flower.reporting.tables import Cell, Table
+
+PAGE, MARK = FOLDER / "README.md", "<!-- made by experiments/tools/leaderboard_page.py -->\n\n"
+ABOUT = ("release", "date", "images")
+HEADER = ("Row", "by", "network", "A", "C", "P", "S", "mean (std)", "from the best", *ABOUT)
+
+
+def rows() -> list[dict[str, Any]]:
+    """Return the rows with `accuracies`, shape ``(targets, seeds)``, the best of the newest release first.
+
+    Raise a `ConfigError` that names a row without all figures.
+    """
+    by_name = {path.stem: read(path.stem) for path in sorted(FOLDER.glob("*.py"))}
+    for name, row in by_name.items():
+        figures = row["figures"] or {}
+        seeds = {tuple(figures.get(target, ())) for target in TARGETS}
+        if {*figures} != {*TARGETS, *ABOUT} or len(seeds) > 1:
+            remedy = f"run it: python examples/leaderboard.py {name}"
+            raise ConfigError(f"row '{name}' lacks figures", thing="row", value=name, remedy=remedy)
+        row["accuracies"] = np.array([[*figures[target].values()] for target in TARGETS])
+        row["samples"] = figures["release"], figures["images"], seeds
+        row["reference"] = row["config"].entry.all_target_labels
+    newest = max(by_name.values(), key=lambda row: row["figures"]["date"])["figures"]["release"]
+    return sorted(
+        by_name.values(),
+        key=lambda row: (row["figures"]["release"] == newest, row["accuracies"].mean()),
+        reverse=True,
+    )
+
+
+def content() -> str:
+    """Return the number to beat, and the table of all rows.
+
+    The mean's spread is over the seeds' means over the targets. The distance from the best has its 95%
+    interval by Student's t, of differences of the same seeds; rows of other samples have none.
+    """
+    ordered, lines = rows(), []
+    best = next(row for row in ordered if not row["reference"])
+    for row in ordered:
+        seeds, network = row["accuracies"].mean(axis=0), row["config"].model
+        behind = "-"
+        if row is not best and row["samples"] == best["samples"]:
+            distances = seeds - best["accuracies"].mean(axis=0)
+            half = quantile(len(seeds) - 1) * distances.std(ddof=1) / np.sqrt(len(seeds))
+            behind = f"{distances.mean():+.1f} ± {half:.1f}"
+        mean = Cell(f"{seeds.mean():.2f} ({seeds.std(ddof=1):.2f})", best=row is best)
+        label = f"{row['label']} †" if row["reference"] else row["label"]
+        targets = [f"{accuracy:.1f}" for accuracy in row["accuracies"].mean(axis=1)]
+        about = [row["figures"][key] for key in ABOUT]
+        lines.append([label, row["by"], network, *targets, mean, behind, *about])
+    number, figures = best["accuracies"].mean(), best["figures"]
+    first = f"**{number:.2f}%**: {best['label']}, release {figures['release']}, {figures['date']}."
+    return f"{first}\n\n{Table(HEADER, lines)}\n"
+
+
+def main(*arguments: str) -> int:
+    """Write or check the page; return the exit code."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, after = text.split(MARK)
+    page = MARK.join([before, content(), after])
+    if "--check" not in arguments:
+        PAGE.write_text(page, encoding="utf-8")
+    elif page != text:
+        print("The page differs from its rows' files: python experiments/tools/leaderboard_page.py")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
