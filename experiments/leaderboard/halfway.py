@@ -56,3 +56,13 @@ def between(client, request, question):
 METHODS["halfway"] = Method("Halfway", "FedAvg, the target begins near its own model", Halfway)
 
 ROW = {"label": "Halfway", "by": "fda-flower, docs/adding.md", "run": {"method": "halfway"}}
+
+ROW["figures"] = {
+    "art_painting": {51038: 55.0732, 16351: 57.0244, 35715: 57.6585, 29068: 59.3659, 30141: 58.878},
+    "cartoon": {51038: 57.2281, 16351: 53.1343, 35715: 53.4328, 29068: 57.9957, 30141: 61.4072},
+    "photo": {51038: 87.988, 16351: 89.8498, 35715: 82.8228, 29068: 87.4474, 30141: 87.6276},
+    "sketch": {51038: 55.4198, 16351: 60.4326, 35715: 53.8931, 29068: 55.369, 30141: 60.5852},
+    "release": "0.1.0",
+    "date": "2026-11-30",
+    "images": "67322dc5",
+}

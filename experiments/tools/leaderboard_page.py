@@ -19,24 +19,26 @@ HEADER = ("Row", "by", "network", "A", "C", "P", "S", "mean (std)", "from the be
 
 
 def rows() -> list[dict[str, Any]]:
-    """Return the rows with `accuracies`, shape ``(targets, seeds)``, the best of the newest release first.
+    """Return the rows, with `accuracies` of shape ``(targets, seeds)`` if they were run.
 
-    Raise a `ConfigError` that names a row without all figures.
+    The best of the newest release is the first. Raise a `ConfigError` that names a row without all figures.
     """
     by_name = {path.stem: read(path.stem) for path in sorted(FOLDER.glob("*.py"))}
     for name, row in by_name.items():
-        figures = row["figures"] or {}
+        figures, row["accuracies"] = row["figures"], np.full((len(TARGETS), 1), -np.inf)
+        if figures is None:
+            continue
         seeds = {tuple(figures.get(target, ())) for target in TARGETS}
         if {*figures} != {*TARGETS, *ABOUT} or len(seeds) > 1:
-            remedy = f"run it: python examples/leaderboard.py {name}"
+            remedy = f"run it again: python examples/leaderboard.py {name}"
             raise ConfigError(f"row '{name}' lacks figures", thing="row", value=name, remedy=remedy)
         row["accuracies"] = np.array([[*figures[target].values()] for target in TARGETS])
         row["samples"] = figures["release"], figures["images"], seeds
-        row["reference"] = row["config"].entry.all_target_labels
-    newest = max(by_name.values(), key=lambda row: row["figures"]["date"])["figures"]["release"]
+    dates = {row["figures"]["date"]: row["figures"]["release"] for row in by_name.values() if row["figures"]}
+    newest = dates[max(dates)]
     return sorted(
         by_name.values(),
-        key=lambda row: (row["figures"]["release"] == newest, row["accuracies"].mean()),
+        key=lambda row: ((row["figures"] or {}).get("release") == newest, row["accuracies"].mean()),
         reverse=True,
     )
 
@@ -48,22 +50,25 @@ def content() -> str:
     interval by Student's t, of differences of the same seeds; rows of other samples have none.
     """
     ordered, lines = rows(), []
-    best = next(row for row in ordered if not row["reference"])
+    best = next(row for row in ordered if not row["config"].entry.all_target_labels)
     for row in ordered:
-        seeds, network = row["accuracies"].mean(axis=0), row["config"].model
-        behind = "-"
-        if row is not best and row["samples"] == best["samples"]:
-            distances = seeds - best["accuracies"].mean(axis=0)
-            half = quantile(len(seeds) - 1) * distances.std(ddof=1) / np.sqrt(len(seeds))
-            behind = f"{distances.mean():+.1f} ± {half:.1f}"
-        mean = Cell(f"{seeds.mean():.2f} ({seeds.std(ddof=1):.2f})", best=row is best)
-        label = f"{row['label']} †" if row["reference"] else row["label"]
-        targets = [f"{accuracy:.1f}" for accuracy in row["accuracies"].mean(axis=1)]
-        about = [row["figures"][key] for key in ABOUT]
-        lines.append([label, row["by"], network, *targets, mean, behind, *about])
+        about = f"{row['label']} †" if row["config"].entry.all_target_labels else row["label"]
+        cells = [about, row["by"], row["config"].model]
+        lines.append([*cells, *(_figures(row, best) if row["figures"] else ["-"] * (len(HEADER) - 3))])
     number, figures = best["accuracies"].mean(), best["figures"]
     first = f"**{number:.2f}%**: {best['label']}, release {figures['release']}, {figures['date']}."
     return f"{first}\n\n{Table(HEADER, lines)}\n"
+
+
+def _figures(row: dict[str, Any], best: dict[str, Any]) -> list[object]:
+    seeds, distance = row["accuracies"].mean(axis=0), "-"
+    if row is not best and row["samples"] == best["samples"]:
+        distances = seeds - best["accuracies"].mean(axis=0)
+        half = quantile(len(seeds) - 1) * distances.std(ddof=1) / np.sqrt(len(seeds))
+        distance = f"{distances.mean():+.1f} ± {half:.1f}"
+    targets = [f"{accuracy:.1f}" for accuracy in row["accuracies"].mean(axis=1)]
+    mean = Cell(f"{seeds.mean():.2f} ({seeds.std(ddof=1):.2f})", best=row is best)
+    return [*targets, mean, distance, *(row["figures"][key] for key in ABOUT)]
 
 
 def main(*arguments: str) -> int:
