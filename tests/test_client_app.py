@@ -223,5 +223,10 @@ def test_a_run_imports_and_reads_nothing_at_a_site_that_has_not_named_it(
     assert "allow-models" in unread
     assert unread == problem("resnet18", str(tmp_path / "not there.pth"))
     assert "allow-models" not in problem("resnet18", str(there), **{"allow-models": f"nets, {there}"})
+    pinned = f"sha256:{'0' * 64}"
+    assert "allow-models" in problem("timm:test_vit", pinned)
+    assert f"no file of weights with the digest {pinned}" in problem(
+        "timm:test_vit", pinned, **{"allow-models": pinned}
+    )
     for named in ("blocks_net", "blocks_net:net"):
         assert "allow-models" not in problem("blocks_net:net", **approved, **{"allow-models": named})
