@@ -71,7 +71,11 @@ hub: install  ## The app for Flower's hub, in build/hub, with its bundle
 	cd build/hub && "$(CURDIR)/$(BIN)/flwr" build --app fda-flower
 
 findings:  ## Run what other packages do against a good guess; needs an index of packages
-	@set -e; for each in findings/*.sh; do echo "$$each"; bash "$$each"; done
+	@status=0; summary=; for script in findings/*.sh; do \
+		echo "$$script"; \
+		if bash "$$script"; then result=passed; else result=FAILED; status=1; fi; \
+		summary="$$summary$$result $$script\n"; \
+	done; printf "\n$$summary"; exit $$status
 
 release:  ## Build sdist and wheel, and type README's commands where only the wheel is (PYTHONS=..., EXTRAS=...)
 	rm -rf build/release && $(PYTHON) -m venv build/release

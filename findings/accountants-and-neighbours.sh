@@ -8,7 +8,7 @@ set -euo pipefail
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 python3 -m venv "$place"
-"$place/bin/pip" install --quiet --disable-pip-version-check dp-accounting==0.6.0
+"$place/bin/pip" install --quiet --disable-pip-version-check --no-compile dp-accounting==0.6.0
 cd "$place"
 
 expected=$(cat <<'END'

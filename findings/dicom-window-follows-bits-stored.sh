@@ -7,7 +7,7 @@ set -euo pipefail
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 python3 -m venv "$place"
-"$place/bin/pip" install --quiet --disable-pip-version-check pydicom==3.0.2 numpy==2.4.6
+"$place/bin/pip" install --quiet --disable-pip-version-check --no-compile pydicom==3.0.2 numpy==2.4.6
 cd "$place"
 
 expected=$(cat <<'END'

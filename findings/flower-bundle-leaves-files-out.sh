@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # Guess: an app's bundle has the files of its folder, apart from what .gitignore names, or says what it leaves
 # out.
-# What happens: it has only some kinds of files, and no test_*.py, in whatever folder: no table, no weights, no
-# text. A module or a file that is there where the app was written is missing at the SuperNode, and flwr build
-# says nothing.
+# What happens: it has only some kinds of files, no folder lib/ at the top, and no test_*.py, in whatever folder: no
+# table, no weights, no text. A module or a file that is there where the app was written is missing at the
+# SuperNode, and flwr build says nothing.
 set -euo pipefail
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 python3 -m venv "$place"
-"$place/bin/pip" install --quiet --disable-pip-version-check flwr==1.42.0
+"$place/bin/pip" install --quiet --disable-pip-version-check --no-compile flwr==1.42.0
 cd "$place"
 
 expected=$(cat <<'END'
 flwr 1.42.0
-left out: ['study/columns.csv', 'study/notes.txt', 'study/start.safetensors', 'study/test_sites.py']
+left out: ['lib/scanner.py', 'study/columns.csv', 'study/notes.txt', 'study/start.safetensors', 'study/test_sites.py']
 told: []
 END
 )
@@ -44,7 +44,7 @@ files = {
     "pyproject.toml": about, "LICENSE": "Apache-2.0", "README.md": "A study", "study/__init__.py": "",
     "study/server.py": "from flwr.serverapp import ServerApp\napp = ServerApp()\n",
     "study/client.py": "from flwr.clientapp import ClientApp\napp = ClientApp()\n",
-    "study/test_sites.py": "SITES = 4\n", "study/lib/network.py": "WIDTH = 8\n",
+    "study/test_sites.py": "SITES = 4\n", "study/lib/network.py": "WIDTH = 8\n", "lib/scanner.py": "",
     "study/columns.csv": "age,bmi\n", "study/start.safetensors": "", "study/notes.txt": "",
 }
 for name, text in files.items():

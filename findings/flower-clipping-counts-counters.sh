@@ -8,7 +8,7 @@ set -euo pipefail
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 python3 -m venv "$place"
-"$place/bin/pip" install --quiet --disable-pip-version-check flwr==1.42.0
+"$place/bin/pip" install --quiet --disable-pip-version-check --no-compile flwr==1.42.0
 cd "$place"
 
 expected=$(cat <<'END'

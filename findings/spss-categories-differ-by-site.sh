@@ -7,7 +7,7 @@ set -euo pipefail
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 python3 -m venv "$place"
-"$place/bin/pip" install --quiet --disable-pip-version-check pyreadstat==1.3.7 pandas==2.3.3
+"$place/bin/pip" install --quiet --disable-pip-version-check --no-compile pyreadstat==1.3.7 pandas==2.3.3
 cd "$place"
 
 expected=$(cat <<'END'
