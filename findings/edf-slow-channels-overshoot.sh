@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Guess: where channels of one EDF file have different rates, the slow ones are filled in with values within their own.
-# What happens: MNE brings all to the fastest rate by a filter that rings at steps. An oxygen saturation that goes from
-# 80 to 100% is above 100 in nearly a quarter of all samples, and up to 103.
+# Guess: where channels of one EDF file have different rates, the slow ones are filled in with values within their
+# own.
+# What happens: MNE brings all to the fastest rate by a filter that rings at steps. An oxygen saturation that goes
+# from 80 to 100% is above 100 in nearly a quarter of all samples, and up to 103.
 set -euo pipefail
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

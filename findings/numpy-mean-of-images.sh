@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Guess: the mean of an image's channels in float32 is right to some digits, for any number of images.
-# What happens: NumPy adds in pairs along the last axis, but one by one along the others, and channels often lie last.
-# Over 1,000 images a mean of 0.5 is 0.33, since the sum no longer grows. dtype=np.float64 mends it.
+# What happens: NumPy adds in pairs along the last axis, but one by one along the others, and channels often lie
+# last. Over 1,000 images a mean of 0.5 is 0.33, since the sum no longer grows. dtype=np.float64 mends it.
 set -euo pipefail
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Guess: the filter PercentilePrivacy truncates what a site has changed, to 0.01 by default, and leaves a whole model
-# alone or refuses it; the same update is truncated alike at all sites.
-# What happens: a whole model, which clients send by default, is itself truncated: weights of 0.5 and running variances
-# of 12 arrive as 0.01. And the limit is one for each step, so that a site that reports 100 steps sends what a site
-# with one step may not.
+# Guess: the filter PercentilePrivacy truncates what a site has changed, to 0.01 by default, and leaves a whole
+# model alone or refuses it; the same update is truncated alike at all sites.
+# What happens: a whole model, which clients send by default, is itself truncated: weights of 0.5 and running
+# variances of 12 arrive as 0.01. And the limit is one for each step, so that a site that reports 100 steps sends
+# what a site with one step may not.
 set -euo pipefail
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

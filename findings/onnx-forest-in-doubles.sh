@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Guess: a forest that is exported for float64, as its table is, answers in ONNX as it does in scikit-learn, at least
-# as exactly as one for float32.
-# What happens: scikit-learn rounds samples to float32 before it compares them with a split, the graph for float64
-# does not. Of temperatures with one decimal, for 12% of the patients another probability follows, by up to 0.24; the
-# graph for float32 is right for all.
+# Guess: a forest that is exported for float64, as its table is, answers in ONNX as it does in scikit-learn, at
+# least as exactly as one for float32.
+# What happens: the graph has its splits in float32, rounded down, which is right for samples in float32, as
+# scikit-learn takes them, too. In float64 the temperature of the split itself is on the other side: for 12% of the
+# patients another probability follows, by up to 0.24.
 set -euo pipefail
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Guess: a remote function sees a variable outside of it as it is when the function is called, as in Python, or as it
-# was when the function was defined.
-# What happens: as it was when the function was first called. A loop that lowers a learning rate outside the function
-# trains with its first value in all rounds; what is passed as an argument is the current one.
+# Guess: a remote function sees a variable outside of it as it is when the function is called, as in Python, or as
+# it was when the function was defined.
+# What happens: as it was when the function was first called. A loop that lowers a learning rate outside the
+# function trains with its first value in all rounds; what is passed as an argument is the current one.
 set -euo pipefail
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

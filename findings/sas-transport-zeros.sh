@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Guess: a 0 in a SAS transport file, the format in which health surveys are published, is 0 when pandas has read it.
+# Guess: a 0 in a SAS transport file, the format in which health surveys are published, is 0 when pandas has read
+# it.
 # What happens: it is 5.4e-79. A comparison with 0, a count of zeros or a logarithm goes wrong without a word; dates
 # stay numbers of days since 1960. pyreadstat reads both right.
 set -euo pipefail

@@ -57,8 +57,8 @@ def decode_nifti(file: File, look: Look) -> NDArray[np.uint8]:
     Raises
     ------
     ImageError
-        If the file is damaged, has no orientation (both of its codes are 0), is no volume of single numbers,
-        or needs a window or a slice.
+        If the file is damaged, has no orientation (both of its codes are 0) or two whose axes differ, is no
+        volume of single numbers, or needs a window or a slice.
     """
     with _opened(file) as stream:
         volume = Volume(stream, look)
@@ -190,14 +190,22 @@ def _header(stream: BinaryIO) -> Any:
 
 
 def _orientation(header: Any) -> tuple[list[int], list[bool]]:
-    """Return by axis of `AXES` the stored axis that is closest, and whether it runs the other way."""
+    """Return by axis of `AXES` the stored axis that is closest, and whether it runs the other way.
+
+    A file may have two orientations: of both, the axes must be the same.
+    """
     from nibabel.orientations import io_orientation
 
-    if not (int(header["qform_code"]) or int(header["sform_code"])):
+    affines = [header.get_sform()] if int(header["sform_code"]) else []
+    affines += [header.get_qform()] if int(header["qform_code"]) else []
+    if not affines:
         what = "says nothing of its orientation, so left and right are unknown (both of its codes are 0)"
         raise ImageError(what, "save it with the orientation of the scan")
-    directions = io_orientation(header.get_best_affine())  # type: ignore[no-untyped-call]
+    directions, *others = map(io_orientation, affines)
     if not np.isfinite(directions).all():
         raise ImageError("has an orientation that is none", AGAIN)
+    if any(not np.array_equal(directions, other) for other in others):
+        what = "has two orientations (qform and sform), whose axes differ"
+        raise ImageError(what, "save it with one, that of the scan")
     stored = [int(np.flatnonzero(directions[:, 0] == axis)[0]) for axis in range(3)]
     return stored, [bool(directions[axis, 1] < 0) for axis in stored]

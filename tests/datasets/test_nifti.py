@@ -82,6 +82,16 @@ def test_what_is_not_understood_is_refused(content, text, says):
         decode_nifti(content, look(text) if text else PLAIN)
 
 
+def test_two_orientations_are_read_where_their_axes_agree_and_refused_where_they_differ():
+    image = nibabel.Nifti1Image(VALUES, np.eye(4))
+    image.set_sform(np.eye(4), code=4)
+    image.set_qform(np.diag([2.0, 2.0, 2.0, 1.0]), code=1)
+    np.testing.assert_array_equal(decode_nifti(image.to_bytes(), look("axial:1")), VALUES[::-1, ::-1, 0].T)
+    image.set_qform(np.diag([-1.0, 1.0, 1.0, 1.0]), code=1)
+    with pytest.raises(ImageError, match="two orientations"):
+        decode_nifti(image.to_bytes(), look("axial:1"))
+
+
 def test_without_a_slice_and_a_window_both_are_asked_for_at_once():
     for options, needs in ((PLAIN, True), (Look.read(window="40,400"), False)):
         with pytest.raises(ImageError) as error:
