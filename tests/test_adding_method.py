@@ -28,7 +28,7 @@ print("CODES", codes)
 """Calls the command several times in one process: it takes seconds to import PyTorch."""
 
 FILE = printed(PAGE, "python", '"""The coordinate-wise median')
-LINE = printed(PAGE, "python", '        "median"')
+LINE = printed("../CONTRIBUTING.md", "python", '        "median"')
 METHOD = printed(PAGE, "python", "from fda_flower.runs.methods import Method\n\nMEDIAN")
 MODULES = {
     "median": f"{FILE}\n\n{METHOD}",

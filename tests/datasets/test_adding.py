@@ -1,4 +1,4 @@
-"""The data set, the reader and the network of docs/adding.md work: in a copy of this package, in another."""
+"""The data set, the network and the reader that pages print work: in a copy of this package, in another."""
 
 import json
 import re
@@ -10,16 +10,16 @@ from installed import DOCS, copy_with, install, printed, python
 from fda_flower.errors import ConfigError
 from fda_flower.own_data import table_files
 
-PAGE = "adding.md"
+PAGE, HERE = "adding.md", "../CONTRIBUTING.md"
 FDA = "from fda_flower.cli import main; main()"
 SMALL = ["--dataset-option", "test_share=0.5", "--target-samples", "20%", "--rounds", "2", "--output", "out"]
 FILE = printed(PAGE, "python", '"""scikit-learn')
 COMMAND = printed(PAGE, "sh", "fda run --dataset tumours").split()[1:]
-LINE = printed(PAGE, "python", '        "tumours"')
+LINE = printed(HERE, "python", '        "tumours"')
 DATASET = printed(PAGE, "python", "from fda_flower.datasets import Dataset")
 (ENTRY,) = re.findall(r"`(SMALL = Model\(.*?\))`", (DOCS / PAGE).read_text(encoding="utf-8"))
-READER = printed(PAGE, "python", '"""Rows of JSON')
-(SUFFIX,) = re.findall(r'"(.\w+)": json_rows.read', (DOCS / PAGE).read_text(encoding="utf-8"))
+READER = printed(HERE, "python", '"""Rows of JSON')
+(SUFFIX,) = re.findall(r'"(.\w+)": json_rows.read', (DOCS / HERE).read_text(encoding="utf-8"))
 NETWORK = printed(PAGE, "python", "from math import prod")
 MODEL = f"{NETWORK}\n\nfrom fda_flower.models import Model\n\n{ENTRY}\n"
 GROUPS = ("datasets", "models")
