@@ -29,6 +29,7 @@ OUTSIDE = (
     "experiments/leaderboard/README.md",
     "experiments/tables/*",
     "experiments/results/*",
+    "findings/README.md",
     "release/README.md",
 )
 """What of the repository is on the site."""
