@@ -91,7 +91,8 @@ def plan_experiment(
     chosen = experiment.seeds if seeds is None else seeds
     overrides = overrides_of(settings, rounds, machine)
     configs = experiment.configs(chosen_places(experiment, only), chosen[0], overrides)
-    missing = {config.data: tuple(_missing_files(config.data)) for config in configs.values()}
+    specs = dict.fromkeys(config.data for config in configs.values())
+    missing = {spec: tuple(_missing_files(spec)) for spec in specs}
     forms = {spec: _published(spec) if files else _loaded(spec) for spec, files in missing.items()}
     watch, seconds = Stopwatch(), dict[str, list[float]]()
     for (_, row, _), config in configs.items():
