@@ -126,6 +126,10 @@ def _are_maps(value: object) -> bool:
     )
 
 
+WITHOUT_BATCHES = (protocol.OPEN_SUMS, protocol.MASKED_SUMS, protocol.FEATURES)
+"""What a role query may say of a run that requests nothing of single batches."""
+
+
 def wanted_level(asked: Asked) -> str:
     """Return the most that a message requests of single batches from this site.
 
@@ -134,7 +138,7 @@ def wanted_level(asked: Asked) -> str:
     records = asked.settings
     if asked.kind == "query":
         told = announced(asked)
-        return "none" if told in (protocol.OPEN_SUMS, protocol.MASKED_SUMS) else _known(told)
+        return "none" if told in WITHOUT_BATCHES else _known(told)
     if protocol.AGGREGATE in records:
         return "none"
     wanted = [

@@ -34,6 +34,9 @@ STRANGERS = (
     "sources and their keys in the node configuration's secure-with, or trust the server by secure-with = any"
 )
 
+ANNOUNCED = {protocol.OPEN_SUMS: Release.SUMS, protocol.FEATURES: Release.SAMPLES}
+"""What a run releases by what it says in the role query."""
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -60,8 +63,9 @@ class Rules:
     require_secure : bool
         ``require-secure``: what is a function of sums over rows leaves the site only masked, or with its own
         noise: open sums, Gaussians, heads fitted to sums and their metrics, sketches of batches (`held`).
-        Default: at each node with a ``domain``, ``data-dir`` or ``state-dir``. Open sums stay, too, if the
-        run's configuration has the method option ``secure``, whatever a message asks for.
+        Features of samples stay whatever their noise. Default: at each node with a ``domain``, ``data-dir``
+        or ``state-dir``. Open sums stay, too, if the run's configuration has the method option
+        ``secure``, whatever a message asks for.
     as_target : bool
         Whether what a target alone sends leaves all the same, the head that it fits and its batch updates: at
         a node whose own ``role`` is ``target``, unless it has set ``require-secure``.
@@ -152,8 +156,7 @@ class Rules:
         if not (held := self.held(asked)):
             return None
         released = {kind for each in asked.asks for kind in always_released(each)}
-        if announced(asked) == protocol.OPEN_SUMS:
-            released.add(Release.SUMS)
+        released |= {kind for word, kind in ANNOUNCED.items() if announced(asked) == word}
         return self._in_the_open(held & released)
 
     def _with_strangers(self, asked: Asked) -> str | None:
@@ -179,7 +182,7 @@ class Rules:
     @cached_property
     def _held(self) -> tuple[frozenset[Kind], frozenset[Kind]]:
         """What stays at the site in a run with open sums, and in one with masked sums."""
-        required = {Release.SUMS, None} | (set() if self.as_target else {Release.HEAD})
+        required = {Release.SUMS, Release.SAMPLES, None} | (set() if self.as_target else {Release.HEAD})
         own: set[Kind] = {*required} if self.require_secure else set()
         covered = {Release.HEAD} if self.has_noise else set()
         covered |= {Release.SUMS} if self.of_patients else set()
@@ -192,6 +195,11 @@ class Rules:
         if not self.require_secure:
             return "sums leave this site only masked, not open (the run's option secure)"
         said = "(the site's require-secure)"
+        if Release.SAMPLES in found:
+            return (
+                "features of samples reveal the samples and leave this site only if its node configuration "
+                f"has require-secure = false: choose a method that sends none, such as kd3a {said}"
+            )
         if Release.SUMS in found:
             return (
                 "open sums reveal samples exactly and leave this site only if its node configuration has "

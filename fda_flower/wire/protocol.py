@@ -20,9 +20,9 @@ from fda_flower.wire.internals import filled
 from fda_flower.wire.questions import Answer, MetricName, Question, check_settings
 
 ROLE_QUERY = "query.role"
-ASKS, OPEN_SUMS, MASKED_SUMS = "asks", "sums", "masked-sums"
-"""Record of the role query: by role, the per-batch data or the sums that the run will request; and the words
-for the latter."""
+ASKS, OPEN_SUMS, MASKED_SUMS, FEATURES = "asks", "sums", "masked-sums", "features"
+"""Record of the role query: by role, the per-batch data, sums or features of samples that the run will
+request; and the words for the latter."""
 PROBLEM, REFUSED = "problem", "refused"
 """Entries of the answer's ``info``: why the node cannot take part, and whether its site refuses the run."""
 GATED = "gated"

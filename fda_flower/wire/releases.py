@@ -27,6 +27,8 @@ class Release(StrEnum):
     """Sums over rows, and what anyone can solve for them: means, covariances."""
     HEAD = "head"
     """A layer fitted to sums of rows, and its numbers: whoever chooses what is added to the sums has them."""
+    SAMPLES = "samples"
+    """Numbers of each sample, such as its features, from which it can be reconstructed."""
     MASKED = "masked"
     """Keys, shares and masked sums, which say nothing of one site alone."""
 
