@@ -4,10 +4,19 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fda_flower.aggregation import Sums, find_buffers, head_in, shape_of_head, to_rows, to_targets
+from fda_flower.aggregation import (
+    Sums,
+    find_buffers,
+    head_in,
+    identifier_form,
+    shape_of_head,
+    to_rows,
+    to_targets,
+)
 from fda_flower.engines import LocalGrid
 from fda_flower.runs.methods import METHODS
 from fda_flower.wire.asked import QUESTIONS
+from fda_flower.wire.asked.fada import VECTORS, Align, Aligned, Disentangle, Disentangled
 from fda_flower.wire.asked.features import GaussiansMixed, MixGaussians
 from fda_flower.wire.asked.generalisation import LossMeasured, MeasureLoss, Penalise, Penalised
 from fda_flower.wire.asked.kd3a import Distil, Distilled
@@ -95,6 +104,14 @@ def answer_to(question, message, content):
             mask_share=0.5,
             contribution={domain: 1.0 + i for i, domain in enumerate(sorted(question.models))},
             head=(),
+        ),
+        Disentangle: lambda: Disentangled(
+            features={VECTORS: np.ones((2, 3), np.float32)}, fresh_start=number == 1
+        ),
+        Align: lambda: Aligned(
+            dispersion=1.0,
+            gain={domain: 0.1 * i for i, domain in enumerate(sorted(question.models))},
+            identifiers={domain: identifier_form(3) for domain in question.models},
         ),
         Personalise: lambda: Personalised(fresh_start=number == 1, distance=0.5),
         TrainToMix: lambda: TrainedToMix(fresh_start=number == 1, alpha=question.mixing),

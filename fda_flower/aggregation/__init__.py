@@ -13,6 +13,7 @@ from fda_flower.aggregation.estimation import (
     beta_fedgp_reference,
     estimate,
 )
+from fda_flower.aggregation.fada import attention, identifier_form
 from fda_flower.aggregation.features import (
     ClassGaussians,
     choose_share,
@@ -107,17 +108,16 @@ __all__ = [
     "Encoding", "Estimates", "Evidence", "FedDA", "FedGP", "Geometry", "Heads", "JointRule", "Kind",
     "KindsFit", "Layers", "Level", "Mean", "Median", "Mixture", "Moments", "MovingAverage", "Outcomes",
     "Paths", "PrivateSums", "RidgeFit", "SlopesFit", "SourceMean", "SourceWeights", "Sums", "TailAverage",
-    "TrimmedMean", "Update", "Votes", "beta_fedda", "beta_fedda_reference", "beta_fedgp",
+    "TrimmedMean", "Update", "Votes", "attention", "beta_fedda", "beta_fedda_reference", "beta_fedgp",
     "beta_fedgp_filter_aware", "beta_fedgp_reference", "blend", "by_kind", "change_of_patient",
     "check_deviation", "choose_share", "choose_weight", "class_priors", "columns_out_of_line", "combine",
     "distance_weights", "domain_weights", "estimate", "find_buffers", "fit_kinds", "fit_logistic",
     "fit_mixture", "fit_ridge", "fit_slopes", "fit_temperature", "functional_distance", "gate_of",
-    "gradient_similarity", "groupdro_weights", "guidance_distances", "head_in", "is_finite", "joined_head",
-    "joint_weights", "labels_for", "linear_head", "matched_step", "mean_update", "mixed_scores",
-    "multipliers", "names_of_heads", "names_of_slopes", "nearness_weights", "neighbour_probabilities",
-    "paths_of",
-    "personal_model", "prior_outputs", "read_gradients", "sets_of", "shape_of_head", "smoothed_weights",
-    "source_weights", "split_rows", "stratified_folds", "to_rows", "to_targets", "usual_factor",
-    "vrex_weights", "widths_of", "with_head", "with_kinds",
+    "gradient_similarity", "groupdro_weights", "guidance_distances", "head_in", "identifier_form",
+    "is_finite", "joined_head", "joint_weights", "labels_for", "linear_head", "matched_step", "mean_update",
+    "mixed_scores", "multipliers", "names_of_heads", "names_of_slopes", "nearness_weights",
+    "neighbour_probabilities", "paths_of", "personal_model", "prior_outputs", "read_gradients", "sets_of",
+    "shape_of_head", "smoothed_weights", "source_weights", "split_rows", "stratified_folds", "to_rows",
+    "to_targets", "usual_factor", "vrex_weights", "widths_of", "with_head", "with_kinds",
 ]
 # fmt: on

@@ -79,7 +79,7 @@ def train(
     by_autograd = partial(_by_autograd, model, every_parameter, parameters, training, objective)
     losses, sizes, device = list[Tensor](), list[int](), parameters[0].device
     trained = set(parameters)
-    with _without_gradients([p for p in every_parameter if p not in trained]):
+    with without_gradients([p for p in every_parameter if p not in trained]):
         step = fastest(model, parameters, training, by_autograd) if plain else by_autograd()
         for _ in range(training.epochs):
             drawn = batches(
@@ -116,7 +116,7 @@ def _by_autograd(
 
 
 @contextmanager
-def _without_gradients(parameters: Iterable[Tensor]) -> Iterator[None]:
+def without_gradients(parameters: Iterable[Tensor]) -> Iterator[None]:
     """Disable gradients of these parameters in the block, which saves time."""
     for parameter in parameters:
         parameter.requires_grad_(False)

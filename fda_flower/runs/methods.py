@@ -181,6 +181,12 @@ METHODS: Registry[Method] = Registry(
             "kd3a:KD3A",
             needs=("classes", "body", "unlabelled"),
         ),
+        "fada": _ours(
+            "FADA",
+            "features of sources and target aligned without labels; real sites send no features",
+            "fada:FADA",
+            needs=("classes", *BODY, "unlabelled"),
+        ),
         "apfl": _ours(
             "APFL",
             "FedAvg, mixed with a model of the target's own",

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from fda_flower.records.folder import RunFolder
     from fda_flower.strategies.adaptive import AdaptiveStrategy, FedDA, FedDAJoint, FedGP
     from fda_flower.strategies.base import DomainAdaptationStrategy
+    from fda_flower.strategies.fada import FADA
     from fda_flower.strategies.features import PFedFDA
     from fda_flower.strategies.fedavg import FedAvg, FedAvgFT, FedProx, SourceOnly, TargetOnly
     from fda_flower.strategies.generalisation import IRM, FedOMG, GroupDRO, VREx
@@ -26,7 +27,7 @@ else:
 
 # fmt: off
 __all__ = [
-    "APFL", "IRM", "KD3A", "AdaptiveStrategy", "Aggregated", "BadReplyError", "ClientUpdate", "Ditto",
+    "APFL", "FADA", "IRM", "KD3A", "AdaptiveStrategy", "Aggregated", "BadReplyError", "ClientUpdate", "Ditto",
     "DomainAdaptationStrategy", "FedAvg", "FedAvgFT", "FedBN", "FedDA", "FedDAF", "FedDAJoint", "FedDWA",
     "FedGP", "FedOMG", "FedPer", "FedProx", "FedRep", "GroupDRO", "KNNPer", "Mixture", "Node",
     "PFedFDA", "Ridge", "RidgeEverySite", "Round", "RunFolder", "SourceOnly", "TargetOnly", "VREx",

@@ -417,7 +417,7 @@ def test_compare_writes_tables_and_a_picture_and_shows_the_table(fda, in_process
 
 ALONE = (
     *("fedprox", "feddaf", "feddwa", "fedavg-ft", "ditto", "irm", "vrex", "groupdro", "fedomg"),
-    *("kd3a", "apfl", "knn-per", "pfedfda", "fedper", "fedrep", "fedbn"),
+    *("kd3a", "fada", "apfl", "knn-per", "pfedfda", "fedper", "fedrep", "fedbn"),
     *("finetune-offline", "oracle"),
 )
 """Methods that `fda compare` runs only when it is asked."""

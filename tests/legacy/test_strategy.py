@@ -137,7 +137,7 @@ def comparable(history):
 
 
 OWN = {"finetune-offline": {"warmup_rounds": 1}, "fedrep": {"final_head_epochs": 0}}
-REFUSED = ("kd3a", "mixture", "pfedfda", "ridge")
+REFUSED = ("kd3a", "fada", "mixture", "pfedfda", "ridge")
 AT_START = {"estimate_at": "start", "sketch_size": 128}
 
 

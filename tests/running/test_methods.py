@@ -138,9 +138,11 @@ def test_turned_off_it_is_source_only_with_uniform_weights_bit_for_bit(method):
         ("kd3a", {"target_samples": None}, ("method", "kd3a")),
         ("kd3a", {"dataset": "rbf", "model": "sigmoid"}, ("method", "kd3a")),
         ("kd3a", {"method_options": {"momentum": 1.5}}, ("momentum", 1.5)),
+        ("fada", {"target_samples": None}, ("method", "fada")),
+        ("fada", {"train": "head", "model": "cnn"}, ("method", "fada")),
         ("knn-per", {"dataset": "rbf", "model": "sigmoid"}, ("method", "knn-per")),
         ("knn-per", {"method_options": {"k": 11}}, ("the target", 10)),
-        *((m, {"model": "logistic"}, ("method", m)) for m in ("kd3a", "knn-per", "fedper", "fedrep")),
+        *((m, {"model": "logistic"}, ("method", m)) for m in ("kd3a", "fada", "knn-per", "fedper", "fedrep")),
         ("fedbn", {}, ("method", "fedbn")),
     ],
 )
@@ -224,14 +226,17 @@ KEEPING: dict[str, dict[str, Any]] = {
     "apfl of parameters": {**PART, "method": "apfl", "method_options": {"mix": "parameters"}},
     "ditto": {**PART, "method": "ditto"},
     "feddaf": {**PART, "method": "feddaf"},
+    "fada": {**PART, "method": "fada"},
 }
 """Runs of methods whose clients keep something between rounds."""
+KEEPERS = {"fada": 2, **dict.fromkeys(PARTS, 3)}
+"""How many clients keep something, if it is not the target alone."""
 each_keeping = pytest.mark.parametrize("method", KEEPING)
 
 
 def kept_of(result):
     paths = sorted((result.path / "clients").glob("*/*.safetensors"))
-    assert len(paths) == 2 * (3 if result.config.method in PARTS else 1), "of this round and the one before"
+    assert len(paths) == 2 * KEEPERS.get(result.config.method, 1), "of this round and the one before"
     return [path.read_bytes() for path in paths]
 
 
@@ -270,9 +275,9 @@ def test_what_clients_have_lost_is_named_in_the_record(method, tmp_path):
         shutil.rmtree(tmp_path / "clients" / domain, ignore_errors=True)
     resumed = run(**settings, output=tmp_path, resume=True)
     third, fourth = resumed.history[2:]
-    assert third["target"]["fallback"]
+    assert bool(third["target"].get("fallback")) == (method != "fada")
     fell_back = [name for name, entry in third["sources"].items() if entry.get("fallback")]
-    assert fell_back == (["source-2"] if method in PARTS else [])
+    assert fell_back == (["source-2"] if method in KEEPERS else [])
     assert not fourth["target"].get("fallback")
     if method in ("apfl", "ditto"):
         assert same_bits(resumed.model, run(**settings).model), "the global model is FedAvg's"

@@ -14,7 +14,7 @@ from sites import write_images, write_sites, write_table
 from whole_runs import check_same, same_bits, untimed
 
 from fda_flower import ConfigError, RunConfig, RunError, run, server_app
-from fda_flower.clients import client, kd3a, mixture, personal, train, training
+from fda_flower.clients import client, fada, kd3a, mixture, personal, train, training
 from fda_flower.experiments import Execution, run_config
 from fda_flower.models import build_model
 from fda_flower.records.folder import RunFolder
@@ -121,6 +121,7 @@ def test_every_method_runs_and_its_summary_has_the_epochs_that_the_clients_train
     monkeypatch.setattr(training, "train", count)
     monkeypatch.setattr(mixture, "train", count)
     monkeypatch.setattr(kd3a, "train", count)
+    monkeypatch.setattr(fada, "train", count)
     monkeypatch.setattr(personal.JointTraining, "_step", count_own)
     settings = {**small, "method": method, "warmup_rounds": 1, "epochs": 2}
     settings |= {"model": "logistic"} if "frozen body" in METHODS[method].needs else {}

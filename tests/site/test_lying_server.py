@@ -54,6 +54,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "ridge": {},
     "ridge-secure": {"method": "ridge", "method_options": {"secure": True}},
     "kd3a": {"model": "mlp"},
+    "fada": {"model": "mlp"},
     "fedrep": {"model": "mlp"},
     "pfedfda": {},
     "mixture": SMALL_MIXTURE,

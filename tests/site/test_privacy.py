@@ -160,6 +160,7 @@ REFUSED = {
     "irm": "'penalty' of its answer",
     "vrex": "'loss-at-start' of its answer",
     "kd3a": "of its answer",
+    "fada": "replies to 'train.disentangle' have no known sensitivity",
     "ridge": "replies to 'train.sum_rows' have no known sensitivity",
     "apfl": "'alpha' of its answer",
     "pfedfda": "replies to 'train.mix_gaussians' have no known sensitivity",

@@ -147,6 +147,10 @@ NOISE = {"dp-clip": 1.0, "dp-noise": 2.0}
         ("train.fit_head", {**EXPLICIT, **NOISE}, True),
         ("train.fit_site_head", SECURE, True),
         ("train.distil", SECURE, True),
+        ("train.disentangle", SECURE, False),
+        ("train.disentangle", {**SECURE, **NOISE}, False),
+        ("train.disentangle", {**SECURE, "require-secure": False}, True),
+        ("train.align", TARGET, True),
         ("train", SECURE, True),
     ],
 )

@@ -548,6 +548,7 @@ def test_every_question_of_this_package_is_one_of_a_method():
         ("irm", {}, "train.penalise", "evaluate"),
         ("irm", {"lam": 0}, "train", "evaluate"),
         ("kd3a", {}, "train", "train.distil evaluate"),
+        ("fada", {}, "train.disentangle", "train.align evaluate"),
         ("fedper", {}, "train.keep_part", "train.keep_part evaluate evaluate.with_part"),
         ("pfedfda", {}, "train.mix_gaussians", "train.mix_gaussians evaluate evaluate.gaussians"),
         ("mixture", {}, "train", "evaluate evaluate.mixture"),

@@ -12,7 +12,7 @@ from naming import names
 
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import RunError
-from fda_flower.strategies import FedAvg, FedDA, FedDAJoint, FedGP
+from fda_flower.strategies import FADA, FedAvg, FedDA, FedDAJoint, FedGP
 from fda_flower.strategies.nodes import ASK_AGAIN_SECONDS, Nodes
 
 T, A, B, C = ("target", "t"), ("source", "a"), ("source", "b"), ("source", "c")
@@ -307,6 +307,7 @@ def test_a_client_without_a_role_query_is_left_out():
         (FedGP(auto=True, estimate_at="start", aggregate_on="target"), {"source": "sketch"}),
         (FedDA(auto=True), {"target": "norms"}),
         (FedDAJoint(), {"target": "norms"}),
+        (FADA(), {"source": "features"}),
     ],
 )
 def test_the_role_query_tells_what_the_run_will_ask_of_single_batches(strategy, asks):

@@ -3,6 +3,7 @@
 from fda_flower.wire.asked import (
     columns,
     describe,
+    fada,
     features,
     generalisation,
     kd3a,
@@ -17,6 +18,7 @@ from fda_flower.wire.questions import QUESTIONS
 FAMILIES = (
     columns,
     describe,
+    fada,
     features,
     generalisation,
     kd3a,
