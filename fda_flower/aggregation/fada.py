@@ -2,7 +2,9 @@
 
 References
 ----------
-Peng, Huang, Zhu and Saenko, "Federated Adversarial Domain Adaptation", ICLR 2020, section 4, Eq. 2.
+Peng, Huang, Zhu and Saenko, "Federated Adversarial Domain Adaptation", ICLR 2020, section 4, Eq. 2. We
+have the formulas from public notes on the paper; its equations' numbers, and the order of Algorithm 1, are
+unverified.
 """
 
 import math

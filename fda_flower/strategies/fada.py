@@ -27,9 +27,9 @@ class FADA(DomainAdaptationStrategy):
     **For simulations:** the sources send features of samples, from which a sample can be reconstructed. A
     site with default rules refuses the run at its start.
 
-    Every number follows from the printed formulas, by their equations in section 4. A round has two
-    requests. Each source ``i`` begins with the common model, body ``G`` and head ``C``, and its own
-    disentangler, and minimises the sum of
+    Equations are of section 4, as `fda_flower.aggregation.fada` says. A round has two requests. Each source
+    ``i`` begins with the common model, body ``G`` and head ``C``, and its own disentangler, and minimises the
+    sum of
 
     * the cross entropy of ``C(G(x))`` (Algorithm 1),
     * those of ``C(f_di)`` and of the class identifier ``CI_i(f_ds)`` (Eq. 5), and ``L_ent`` of the latter,

@@ -161,6 +161,22 @@ def test_require_secure_holds_for_every_answer_that_follows_from_sums(kind, node
     assert leaves or "(the site's require-secure)" in str(reason)
 
 
+@pytest.mark.parametrize(("node", "leaves"), [(SECURE, False), ({**SECURE, "require-secure": False}, True)])
+def test_a_run_that_will_ask_for_features_of_samples_is_refused_by_name_at_the_role_query(node, leaves):
+    query = asking(protocol.ROLE_QUERY, node)
+    query.message.content[protocol.ASKS] = ConfigRecord({"source": protocol.FEATURES})
+    reason = Site.read(node).rules.refuses_message(replace(query, role="source"))
+    assert (reason is None) == leaves
+    assert leaves or "features of samples" in str(reason)
+
+
+@pytest.mark.parametrize("kind", ["train", "train.distil", "train.sum_rows", "train.disentangle"])
+def test_features_of_samples_are_in_no_answer_whatever_the_message(kind):
+    asked = asking(kind, SECURE)
+    reply = RecordDict({"answer/features": to_record({"features": np.zeros((4, 3), np.float32)})})
+    assert "require-secure" in str(asked.site.rules.refuses_reply(asked, reply))
+
+
 class _Own(Answer):
     numbers: float
 

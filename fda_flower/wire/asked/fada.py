@@ -23,7 +23,9 @@ class Disentangled(Answer):
     fresh_start: Annotated[bool, Release.NOTHING]
 
     def __post_init__(self) -> None:
-        forms = {name: (array.dtype, array.ndim, array.size > 0) for name, array in self.features.items()}
+        forms = {
+            name: (array.dtype.name, array.ndim, array.size > 0) for name, array in self.features.items()
+        }
         if forms != {VECTORS: ("float32", 2, True)}:
             raise ConfigError("its features are no float32 array of a row for each sample", thing="features")
 
