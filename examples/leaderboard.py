@@ -25,7 +25,8 @@ def read(name):
     """Return a row with its run's configuration; raise a `ConfigError` if it changes the task."""
     row = {"figures": None, **import_module(name).ROW}
     for key in {*row} ^ {"label", "by", "run", "figures"} | {*row["run"]} & FIXED:
-        raise ConfigError(f"row '{name}': '{key}' is missing, unknown, or part of the task", thing=key)
+        what = f"row '{name}': '{key}' is missing, unknown, or part of the task"
+        raise ConfigError(what, thing=key, remedy="give label, by, and what TASK leaves open in run")
     return {**row, "config": RunConfig.read({**row["run"], **TASK})}
 
 
@@ -39,6 +40,7 @@ def measure(name, row, **machine):
         result = run(**row["run"], **TASK, **place, **machine, resume=True)
         figures[target][seed] = round(result.last5, 4)
     images = sha256(repr(data_digests(result.config.data)).encode()).hexdigest()[:8]
+    print(f"{name}: {sum(sum(figures[each].values()) for each in TARGETS) / len(TARGETS) / len(SEEDS):.2f}%")
     figures |= {"release": __version__, "date": str(date.today()), "images": images}
     lines = "".join(f'    "{key}": {value!r},\n' for key, value in figures.items()).replace("'", '"')
     path.write_text(f"{text}{MARK}{{\n{lines}}}\n", encoding="utf-8")
