@@ -97,13 +97,15 @@ def _pinned(digest: str) -> Path:
         remedy = "give sha256: and 64 hexadecimal digits, as `fda weights` prints them"
         raise invalid("weights", digest, remedy)
     path = weights_folder() / _name_of(digest)
-    if not path.exists():
-        what = f"this machine has no file of weights with the digest {digest}"
-        remedy = "run `fda weights FILE` there, with this file"
-        error = ConfigError(what, thing="weights", value=digest, remedy=remedy)
-        error.may_leave = True  # it follows from the run's settings, and names no file
-        raise error
-    if (other := digest_of(path)) != digest:
+    try:
+        other = digest_of(path)
+    except OSError as error:
+        what = f"this machine has no file of weights with the digest {digest} ({error.strerror})"
+        remedy = "run `fda weights FILE` on it, by the account that reads it"
+        missing = ConfigError(what, thing="weights", value=digest, remedy=remedy)
+        missing.may_leave = True  # it follows from the run's settings, and names no file
+        raise missing from error
+    if other != digest:
         what = f"has the digest {other}, and the run pins {digest}"
         raise _unusable(path, what, "run `fda weights FILE` with the right file")
     return path

@@ -60,11 +60,14 @@ def test_another_file_in_its_place_is_named_with_both_digests_and_can_be_replace
     assert state_of(digest_of(path)).keys() == STATE.keys()
 
 
-def test_a_missing_file_and_a_wrong_digest_are_named():
+def test_a_missing_file_and_a_wrong_digest_are_named(tmp_path, monkeypatch):
     missing = f"sha256:{'0' * 64}"
-    with pytest.raises(ConfigError, check=names("weights", missing, "fda weights FILE")) as caught:
-        state_of(missing)
-    assert caught.value.may_leave, "a run learns what its sites lack"
+    for cache in (tmp_path / "cache", written(tmp_path / "no folder.pth")):
+        monkeypatch.setenv("FDA_CACHE_DIR", str(cache))
+        with pytest.raises(ConfigError, check=names("weights", missing, "fda weights FILE")) as caught:
+            state_of(missing)
+        assert caught.value.may_leave, "a run learns what its sites lack"
+        assert str(cache) not in str(caught.value), "but not where it would be"
     for digest in ("sha256:", "sha256:../../w", f"sha256:{'A' * 64}"):
         with pytest.raises(ConfigError, check=names("weights", digest)):
             state_of(digest)
