@@ -167,7 +167,7 @@ class Trainer:
         }
         weights = self.reference.discriminator.state_dict()
         others = {name: value.cpu().numpy() for name, value in weights.items()}
-        state = {TRAINED: self.target.layers(), OPTIMIZER: tensors, DISCRIMINATOR: others}
+        state: dict[str, Layers] = {TRAINED: self.target.layers(), OPTIMIZER: tensors, DISCRIMINATOR: others}
         return Checkpoint(number, self.reported, state)
 
     def resume(self, checkpoint: Checkpoint) -> None:
