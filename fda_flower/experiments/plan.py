@@ -237,16 +237,22 @@ def _times(
     """Return the seconds of a step, and of the evaluation of one sample; none for a fit in closed form."""
     if not isinstance(network, torch.nn.Module):
         return 0.0, 0.0
-    device, once = find_device(config.device), replace(training, epochs=1)
-    model, generator = network.to(device), torch.Generator().manual_seed(0)
+    device, generator = find_device(config.device), torch.Generator().manual_seed(0)
+    model = network.to(device)
+
+    def seconds_of(steps: int) -> float:
+        return _timed(lambda: train(model, batch, replace(training, epochs=steps), generator))[1]
+
     with repeatable(0, config.threads, device):
-        _, step = _timed(lambda: train(model, batch, once, generator))
+        step = seconds_of(1)
+        if step < ENOUGH:  # less what a training begins with
+            step = max(seconds_of(1 + STEPS) - step, 0.0) / STEPS
         _, forward = _timed(lambda: predict(model, batch, generator, len(batch), device).cpu())
     return step, forward / len(batch)
 
 
-REPEATS, ENOUGH = 5, 1.0
-"""Measurements of a batch, and the seconds after which there are no more."""
+REPEATS, STEPS, ENOUGH = 3, 10, 1.0
+"""Measurements, steps of a fast network in one, and the seconds after which there are no more."""
 
 
 def _timed(work: Callable[[], Result]) -> tuple[Result, float]:
