@@ -100,8 +100,8 @@ class FADA(DomainAdaptationStrategy):
     def answered(self, domain: str, answer: Any) -> Record:
         """Record that a source has lost its disentangler."""
         before = any(domain in record["sources"] and not record["warmup"] for record in self.history)
-        lost = not isinstance(answer, Aligned) and answer.fresh_start and before
-        return {"fallback": "it lost its disentangler, and began another"} if lost else {}
+        lost = "it lost its disentangler, and began another"
+        return {"fallback": lost} if answer.fresh_start and before else {}
 
     def aggregate(self, round: Round, target: Any, sources: Sources) -> Aggregated:
         """Let the target weigh and align the sources' models."""
