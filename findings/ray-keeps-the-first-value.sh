@@ -7,7 +7,7 @@ set -euo pipefail
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 python3 -m venv "$place"
-"$place/bin/pip" install --quiet --disable-pip-version-check --no-compile ray==2.55.1
+"$place/bin/pip" install --quiet --disable-pip-version-check ray==2.55.1
 cd "$place"
 
 expected=$(cat <<'END'
