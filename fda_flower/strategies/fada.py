@@ -55,9 +55,10 @@ class FADA(DomainAdaptationStrategy):
     Parameters
     ----------
     adversarial : float
-        Factor, 0 to 1, of the target's steps for its half of Eq. 4; at 1 features may vanish. Default: 0.1.
+        Factor, 0 to 1, of the target's steps for its half of Eq. 4; 0 for no alignment.
     adversarial_sources : float
-        Weight of the sources' half of Eq. 4. Default: 0, since without BatchNorm the features vanish.
+        Weight of the sources' half of Eq. 4. Default: 0, since with it features vanished on digits, without
+        BatchNorm.
     mutual_information, reconstruction : float
         Weights of these losses.
     vectors : int
