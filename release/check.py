@@ -151,13 +151,18 @@ def interpreter(name: str) -> tuple[str, str]:
     return version, executable
 
 
-def as_printed(page: str, work: Path) -> str:
-    """Return how many lines of README's table the demo gave again."""
-    printed = re.findall(r"^\| \w.+ \|$", page.split("<!-- demo table")[1].split("![")[0], flags=re.MULTILINE)
-    rows = printed[1:11]
-    report = work / "runs" / "demo" / "report.md"
-    lines = report.read_text(encoding="utf-8").splitlines() if report.exists() else []
-    return f"{sum(row in lines for row in rows)} of {len(rows)} lines of README's table are the same here"
+def same_rows(printed: str, report: str) -> str:
+    """Return how many rows of a table are in a report, which may have more columns; ``**`` does not count."""
+    (names, *rows), (columns, *others) = table(printed), table(report)
+    there = [[row[columns.index(name)] for name in names] for row in others]
+    return f"{sum(row in there for row in rows)} of {len(rows)} rows of README's table are the same here"
+
+
+def table(page: str) -> list[list[str]]:
+    """Return the cells of a page's first table, its head first."""
+    lines = re.findall(r"^\| \w.* \|$", page, flags=re.MULTILINE)
+    rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in rows if len(row) == len(rows[0])]
 
 
 def check(machine: Machine, interpreter: str, page: str, plan: list[list[Stage]]) -> None:
@@ -170,7 +175,12 @@ def check(machine: Machine, interpreter: str, page: str, plan: list[list[Stage]]
                 machine.type(stage)
         finally:
             machine.end()
-    tell(machine.log, f"Python {machine.python}: {as_printed(page, machine.place / 'work')}")
+    report = machine.place / "work" / "runs" / "demo" / "report.md"
+    if report.exists():
+        same = same_rows(
+            page.split("<!-- demo table")[1].split("\n## ")[0], report.read_text(encoding="utf-8")
+        )
+        tell(machine.log, f"Python {machine.python}: {same}")
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from zipfile import ZipFile
 import pytest
 from flwr.cli.build import build_fab_from_files
 
-from release.check import from_wheel, interpreter
+from release.check import from_wheel, interpreter, same_rows
 from release.plan import RESOLVED, environments, write_project
 from release.readme import LINK, Block, blocks, commands, for_an_index
 from release.versions import ROOT, differences, project
@@ -161,3 +161,9 @@ def test_the_wheel_takes_the_place_of_the_name_on_an_index(command, typed):
 
 def test_a_python_that_is_missing_has_no_path():
     assert interpreter("3.99") == ("", "")
+
+
+def test_rows_are_compared_by_the_names_of_their_columns():
+    printed = "| M | a |\n| --- | ---: |\n| Ridge | **1 (2)** |\n| FedGP | 3 |\n"
+    report = "# demo\n\n| M | more | a |\n| --- | --- | --- |\n| FedGP | 9 | 4 |\n| Ridge | 9 | 1 (2) |\n"
+    assert same_rows(printed, report).startswith("1 of 2 rows")
