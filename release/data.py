@@ -116,7 +116,8 @@ def nifti() -> None:
 
     for number, (site, name, pixels) in enumerate(digits(sites=("east", "west"))):
         volume = np.repeat((pixels * 10).astype(np.int16)[:, :, None], 3, axis=2)
-        nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), folder("volumes", site, name) / f"{number}.nii")
+        scan = nibabel.Nifti1Image(volume, np.eye(4))  # type: ignore[no-untyped-call]
+        nibabel.save(scan, folder("volumes", site, name) / f"{number}.nii")
 
 
 def heic() -> None:

@@ -18,7 +18,7 @@ from fda_flower.aggregation.fada import HIDDEN, cluster, cluster_again, dispersi
 from fda_flower.clients.client import DomainClient, SourceClient, TargetClient
 from fda_flower.clients.gradients import Loss
 from fda_flower.clients.trainee import Settings
-from fda_flower.clients.training import Objective, train, training_loss, without_gradients
+from fda_flower.clients.training import Objective, reversing, train, training_loss, without_gradients
 from fda_flower.datasets import Samples
 from fda_flower.files import derive_seed
 from fda_flower.models.exchange import layers_of
@@ -121,13 +121,6 @@ def mutual_information(joint: Tensor, apart: Tensor) -> Tensor:
     return joint.mean() - torch.logsumexp(apart.flatten(), dim=0) + math.log(apart.numel())
 
 
-def reversed_gradient(features: Tensor, factor: float) -> Tensor:
-    """Return the same features, whose gradient is multiplied by ``−factor``."""
-    same = features.view_as(features)
-    same.register_hook(lambda gradient: -factor * gradient)  # type: ignore[no-untyped-call]
-    return same
-
-
 # The sources
 
 
@@ -183,7 +176,7 @@ def disentangling(
         fixed = features.detach()
         invariant, specific = own.parts(fixed)
         loss = loss + question.reconstruction * own.reconstruction(invariant, specific, fixed)
-        turned = (reversed_gradient(part, question.mutual_information) for part in (invariant, specific))
+        turned = (reversing(part, question.mutual_information) for part in (invariant, specific))
         return loss - own.information(*turned)
 
     return objective

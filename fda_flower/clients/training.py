@@ -237,6 +237,21 @@ LOSSES: dict[Task, Callable[..., Tensor]] = {
 pseudo-values."""
 
 
+def reversing(features: Tensor, factor: float = 1.0) -> Tensor:
+    """Return features that pass their gradient on times ``−factor`` (Ganin's gradient reversal layer).
+
+    Examples
+    --------
+    >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> (3 * reversing(x, 0.5)).sum().backward()
+    >>> x.grad
+    tensor([-1.5000, -1.5000])
+    """
+    features = features.view_as(features)
+    features.register_hook(lambda gradient: -factor * gradient)  # type: ignore[no-untyped-call]
+    return features
+
+
 def loss_for(task: Task) -> Loss:
     """Return the loss of a task."""
     return LOSSES[task]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fda_flower.clients.training import loss_for
+from fda_flower.clients.training import loss_for, reversing
 from fda_flower.errors import invalid
 from fda_flower.models.parts import features_of, head_of, replace_head
 from fda_flower.names.options import Bounds, Natural, NotNegative, Positive
@@ -222,21 +222,6 @@ def reversed_gradient(model: nn.Module) -> Iterator[None]:
     """Reverse the gradient that arrives at the body from outputs computed inside."""
     with head_of(model).register_forward_pre_hook(lambda _, inputs: reversing(inputs[0])):
         yield
-
-
-def reversing(features: Tensor, factor: float = 1.0) -> Tensor:
-    """Return features that pass their gradient on times ``−factor`` (Ganin's gradient reversal layer).
-
-    Examples
-    --------
-    >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
-    >>> (3 * reversing(x, 0.5)).sum().backward()
-    >>> x.grad
-    tensor([-1.5000, -1.5000])
-    """
-    features = features.view_as(features)
-    features.register_hook(lambda gradient: -factor * gradient)  # type: ignore[no-untyped-call]
-    return features
 
 
 def entropy(outputs: Tensor) -> Tensor:
