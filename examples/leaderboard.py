@@ -16,7 +16,7 @@ from fda_flower.datasets.federation import data_digests
 FOLDER = Path(__file__).resolve().parents[1] / "experiments" / "leaderboard"
 TARGETS = ("art_painting", "cartoon", "photo", "sketch")
 TASK = dict(dataset="pacs", dataset_options={"image_size": 96}, target_samples=35, source_samples="25%")
-FIXED = {*TASK, "target", "seed", "test_samples", "metric"}
+FIXED = {*TASK, "target", "seed", "test_samples", "metric", "data_dir"}
 SEEDS = [int(sha256(f"{__version__}/{number}".encode()).hexdigest()[:4], 16) for number in range(5)]
 MARK = '\nROW["figures"] = '
 
@@ -24,7 +24,7 @@ MARK = '\nROW["figures"] = '
 def read(name):
     """Return a row with its run's configuration; raise a `ConfigError` if it changes the task."""
     row = {"figures": None, **import_module(name).ROW}
-    for key in {*row} ^ {"label", "by", "run", "figures"} | {*row["run"]} & FIXED:
+    for key in {*row} ^ {"label", "by", "run", "figures"} | {*row.get("run", ())} & FIXED:
         what = f"row '{name}': '{key}' is missing, unknown, or part of the task"
         raise ConfigError(what, thing=key, remedy="give label, by, and what TASK leaves open in run")
     return {**row, "config": RunConfig.read({**row["run"], **TASK})}

@@ -64,6 +64,7 @@ def test_the_rows_of_this_release_have_its_seeds_and_the_script_60_lines(load):
         ({"colour": "red"}, "'mine': 'colour'"),
         ({"run": {"method": "ridge", "target_samples": 70}}, "'mine': 'target_samples'"),
         ({"run": {"method": "ridge", "seed": 3}}, "'mine': 'seed'"),
+        ({"run": {"method": "ridge", "data_dir": "mine"}}, "'mine': 'data_dir'"),
         ({"run": {"methods": "ridge"}}, "unknown setting 'methods'"),
         ({"run": {"method": "rigde"}}, "unknown method 'rigde'"),
     ],
@@ -74,6 +75,12 @@ def test_a_row_that_changes_the_task_or_has_an_unknown_key_is_refused_by_name(
     row = {"label": "Mine", "by": "Ada", "run": {}, **entries}
     (tmp_path / "mine.py").write_text(f"ROW = {row}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=name):
+        script.read("mine")
+
+
+def test_a_row_without_a_run_is_refused_by_name(script, tmp_path):
+    (tmp_path / "mine.py").write_text("ROW = {'label': 'Mine', 'by': 'Ada'}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="'mine': 'run' is missing"):
         script.read("mine")
 
 
