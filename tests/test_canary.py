@@ -1,12 +1,14 @@
-"""The canary: which Flower it takes, and what it says to do."""
+"""The canary: which Flower it takes, what it says to do, and the table of the versions that have passed."""
 
 import re
 
 import pytest
 from packaging.version import Version
 
+from fda_flower.wire.private import TESTED
 from release import canary
 
+PAGE = canary.ROOT / "docs" / "install.md"
 INDEX = {"flwr": "1.43.0 1.41.1 1.41.0 1.9.0", "flwr-nightly": "1.44.0.dev20261101 1.43.0.dev20261026"}
 
 
@@ -61,3 +63,13 @@ def test_it_says_what_to_do(version, failed, lines):
     advice = canary.advice(Version(version), failed)
     assert len(advice) == len(lines)
     assert all(re.match(line, text) for line, text in zip(lines, advice, strict=True))
+
+
+def test_the_table_has_the_tested_versions_the_lowest_of_which_is_the_projects():
+    section = PAGE.read_text(encoding="utf-8").partition("## Versions of Flower")[2]
+    header, *rows = re.findall(r"^\| ([a-z\d.]+) \| ([\w-]+) \| (.*) \|$", section, re.MULTILINE)
+    assert header == ("flwr", "date", " | ".join(canary.REMEDIES))
+    assert {cell for *_, cells in rows for cell in cells.split(" | ")} == {"passed"}
+    releases = [Version(version) for version, *_ in rows if not Version(version).is_prerelease]
+    assert re.findall(r"\d+\.\d+", TESTED) == [f"{each.major}.{each.minor}" for each in releases]
+    assert str(canary.bound().specifier) == f"<2,>={releases[0].major}.{releases[0].minor}"

@@ -9,7 +9,7 @@ from typing import Any
 from fda_flower.errors import RunError
 
 TESTED = "1.40, 1.41 and 1.42"
-"""Versions of Flower that have all names."""
+"""Versions of Flower that have passed ``make canary``; the table in ``docs/install.md`` has the same."""
 
 MESSAGES, MASKS, GATE = "every run", "masked sums (secure=true)", "the gate of fda-supernode"
 APPS, RESIDENT, SUPERLINK = "the digest of an app", "a resident worker", "a run on a SuperLink"
