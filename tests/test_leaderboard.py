@@ -78,6 +78,21 @@ def test_a_row_that_changes_the_task_or_has_an_unknown_key_is_refused_by_name(
         script.read("mine")
 
 
+def test_the_number_to_beat_is_of_the_releases_seeds_and_images(load, monkeypatch):
+    page = load("leaderboard_page")
+    fedavg = page.read("fedavg")
+    targets = {target: dict.fromkeys(page.SEEDS, 99.0) for target in page.TARGETS}
+    figures = {**targets, **{key: fedavg["figures"][key] for key in page.ABOUT}, "images": "deadbeef"}
+    read, row = page.read, {**fedavg, "label": "Strange", "figures": figures}
+    monkeypatch.setattr(page, "read", lambda name: row if name == "fedavg" else read(name))
+    number, table = page.content().split("\n\n", 1)
+    assert "Strange" not in number
+    assert "| Strange |" in table
+    row["figures"] = {**figures, page.TARGETS[0]: {7: 99.0}}
+    with pytest.raises(ConfigError, match="row 'fedavg' lacks figures of its release's seeds"):
+        page.rows()
+
+
 def test_a_row_without_a_run_is_refused_by_name(script, tmp_path):
     (tmp_path / "mine.py").write_text("ROW = {'label': 'Mine', 'by': 'Ada'}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="'mine': 'run' is missing"):

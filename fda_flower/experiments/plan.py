@@ -19,6 +19,7 @@ from fda_flower.experiments.definition import Experiment
 from fda_flower.experiments.experiment import chosen_places, overrides_of
 from fda_flower.models.devices import find_device
 from fda_flower.models.exchange import Network
+from fda_flower.models.own import DOWNLOADED
 from fda_flower.prediction.batches import device_of
 from fda_flower.prediction.features import FeatureStore, features
 from fda_flower.prediction.network_passes import predict
@@ -79,7 +80,7 @@ def plan_experiment(
 ) -> Plan:
     """Return what the runs of `run_experiment` need, with the same arguments; nothing is trained or written.
 
-    The data are read, and weights are loaded, as a run does it; what a run downloads is downloaded. A batch
+    The data are read, and files of weights are loaded, as a run does it; `weights=imagenet` is not. A batch
     of each network is measured, of the size that sources and target have. A run's cost is the time of all
     steps of sources and target, and of an evaluation after each round; other passes do not count.
 
@@ -180,19 +181,22 @@ class Stopwatch:
         epochs, config = config.training_epochs(form.labels), self._with_weights(config, form)
         _, forward = self._measured(config, form, config.source_training)
         seconds = config.all_rounds * form.tests * forward
+        unlabelled = form.rest if "unlabelled" in config.entry.needs else 0
         for role, sizes, training in (
             ("source", form.sources, config.source_training),
-            ("target", (form.labels,), config.target_training),
+            ("target", (form.labels + unlabelled,), config.target_training),
         ):
             step, _ = self._measured(config, form, training)
             seconds += epochs.get(role, 0) * step * sum(map(training.steps, sizes)) / training.epochs
         return seconds
 
     def _with_weights(self, config: RunConfig, form: Form) -> RunConfig:
-        """Return the run, with random weights if its own are missing."""
+        """Return the run, with random weights if its own are missing, or would be downloaded."""
         options, key = dict(config.model_options), repr((config.model, config.model_options))
         if "weights" not in options:
             return config
+        if options["weights"] == DOWNLOADED:
+            self._there[key] = False
         if key not in self._there:
             try:
                 make_model(config, form.shape, form.classes)

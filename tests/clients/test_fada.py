@@ -10,6 +10,7 @@ import torch
 from digit_clients import kept, mlp, same, trained
 from tensors import samples_of
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from fda_flower.clients import LocalTraining, SourceClient, TargetClient
 from fda_flower.clients.fada import (
@@ -23,13 +24,12 @@ from fda_flower.clients.fada import (
     identifier_loss,
     mutual_information,
 )
-from fda_flower.clients.training import cross_entropy
 from fda_flower.datasets import DataSpec, Domain, load_federation
 from fda_flower.wire.asked.fada import VECTORS, Align, Disentangle
 
 SPEC = DataSpec("digits", "noise", (("std", 0.1),), target_samples=30, source_samples=40)
 TRAINING = LocalTraining(0.01, 16)
-WEIGHTS = {"adversarial": 1.0, "mutual_information": 1.0, "reconstruction": 1.0, "vectors": 8}
+WEIGHTS: dict[str, Any] = {"adversarial": 1.0, "mutual_information": 1.0, "reconstruction": 1.0, "vectors": 8}
 
 
 def source(**more):
@@ -145,15 +145,18 @@ def test_the_targets_objective_by_hand_and_who_learns_from_it():
     with_weight(network[0], [[1.0]])
     identifiers = [domain_identifier(1) for _ in range(2)]
     for identifier in identifiers:
-        nn.init.zeros_(identifier[2].weight)
-        nn.init.constant_(identifier[2].bias, math.log(3.0))  # DI = 3/4
+        last: Any = identifier[2]
+        nn.init.zeros_(last.weight)
+        nn.init.constant_(last.bias, math.log(3.0))  # DI = 3/4
     objective = alignment(network, identifiers, [torch.ones(5, 1)] * 2)
     loss = objective(network, torch.ones(3, 1), torch.zeros(3))
     of_identifier, of_body = -math.log(0.75) - math.log(0.25), -math.log(0.75)
     assert float(loss.detach()) == pytest.approx(2 * of_identifier + of_body)
     loss.backward()
-    assert network[1].weight.grad is None, "the head"
-    assert float(identifiers[0][2].bias.grad) == pytest.approx(-0.25 + 0.75), "nothing of the body's loss"
+    head: Any = network[1]
+    first: Any = identifiers[0][2]
+    assert head.weight.grad is None
+    assert float(first.bias.grad) == pytest.approx(-0.25 + 0.75), "nothing of the body's loss"
 
 
 # The sources
@@ -203,7 +206,7 @@ def test_the_labels_of_the_target_are_never_read_and_no_order_matters():
         assert same(reply.arrays, expected.arrays)
         assert reply.metrics == expected.metrics
         assert reply.answer.gain == expected.answer.gain
-    assert expected.examples == 30 + len(domain.unlabelled)
+    assert expected.examples == 30 + len(domain.unlabelled or ())
 
 
 def test_without_alignment_the_model_is_the_weighted_mean_of_the_sources():
