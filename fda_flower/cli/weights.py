@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 MEGA = 1_000_000
 
+WRAPPED = "module."
+"""Begins the names of a model that was trained on several devices."""
+
 MOST = 10
 """How many entries that do not fit are printed; ``--json`` has them all."""
 
@@ -61,7 +64,7 @@ def weights(
     result = {"digest": file.digest, "bytes": size, "arrays": arrays, "numbers": numbers}
     result |= {"model": name, "problems": problems}
     if problems:
-        lines = [*problems[:MOST], f"{counted(len(problems), 'array')} of {name} cannot be read from it"]
+        lines = [*problems[:MOST], f"{name} cannot be read from it: {counted(len(problems), 'problem')}"]
         out.result(result, *(f"Not ok: {line}" for line in lines))
         raise typer.Exit(1)
     out.text(f"It fits {name}." if name else "Add --model to see whether it fits a network.")
@@ -78,10 +81,15 @@ def _read(what: str, name: str | None, options: dict[str, str]) -> tuple["Weight
     from fda_flower.models.pretrained import architecture, differences, faults, fitting
     from fda_flower.models.weights import WeightsFile, download
 
-    network = None if name is None else architecture(name, options)
-    file = download(what) if name == what else WeightsFile.read(Path(what).expanduser())
+    network, path = None if name is None else architecture(name, options), Path(what).expanduser()
+    if name != what and not path.is_file():
+        remedy = "give a file of weights, or the name of a network as timm:NAME or torchvision:NAME"
+        raise invalid("weights", what, remedy, "but there is no such file")
+    file = download(what) if name == what else WeightsFile.read(path)
     if network is None:
         return file, []
+    if file.state and all(entry.startswith(WRAPPED) for entry in file.state):
+        return file, [f"every name begins with '{WRAPPED}': save the state_dict() of the model inside"]
     state = fitting(network, file.state)
     wrong = {entry: f"({shapes})" for entry, shapes in differences(network, state).items()}
     return file, [f"'{entry}' {why}" for entry, why in (wrong or faults(network, state)).items()]

@@ -94,7 +94,7 @@ def state_of(weights: str) -> Mapping[str, Tensor]:
 def _pinned(digest: str) -> Path:
     """Return the file of a digest; raise a `ConfigError` if it is not there, or has another digest."""
     if not re.fullmatch("[0-9a-f]{64}", _name_of(digest)):
-        remedy = "give sha256: and 64 hexadecimal digits, as `fda weights` prints them"
+        remedy = "give sha256: and 64 hexadecimal digits in lower case, as `fda weights` prints them"
         raise invalid("weights", digest, remedy)
     path = weights_folder() / _name_of(digest)
     try:

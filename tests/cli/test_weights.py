@@ -18,6 +18,7 @@ def _file(tmp_path, monkeypatch):
     monkeypatch.setenv("FDA_CACHE_DIR", str(tmp_path / "cache"))
     state = timm.create_model("test_vit", num_classes=0, init_values=1e-5).state_dict()
     torch.save(state, "vit.pth")
+    torch.save({f"module.{name}": value for name, value in state.items()}, "parallel.pth")
     torch.save(state | {"cls_token": state["cls_token"] * torch.nan}, "nan.pth")
 
 
@@ -38,6 +39,11 @@ def test_the_printed_options_are_those_of_a_run_and_of_a_site(fda, tmp_path):
     ("arguments", "says", "count"),
     [
         ("vit.pth --model timm:test_vit", "'blocks.0.ls1.gamma' (64 there, missing in the model)", 12),
+        (
+            f"parallel.pth {NETWORK}",
+            "every name begins with 'module.': save the state_dict() of the model inside",
+            1,
+        ),
         (f"nan.pth {NETWORK}", "'cls_token' holds NaN or infinity", 1),
     ],
 )
@@ -56,6 +62,7 @@ def test_a_file_that_does_not_fit_is_not_stored(fda, arguments, says, count):
         ("vit.pth --model-option init_values=1", "model-option"),
         ("vit.pth --model cnn", "option"),
         ("timm:test_vit", "model"),
+        ("resnet18", "weights"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything_is_stored(fda, monkeypatch, arguments, thing):
