@@ -16,7 +16,7 @@ from fda_flower.datasets.federation import data_digests
 FOLDER = Path(__file__).resolve().parents[1] / "experiments" / "leaderboard"
 TARGETS = ("art_painting", "cartoon", "photo", "sketch")
 TASK = dict(dataset="pacs", dataset_options={"image_size": 96}, target_samples=35, source_samples="25%")
-FIXED = {*TASK, "target", "seed", "test_samples", "metric", "data_dir"}
+FIXED = {*TASK, "target", "seed", "test_samples", "only_sources", "data_dir", "metric", "evaluate_every"}
 SEEDS = [int(sha256(f"{__version__}/{number}".encode()).hexdigest()[:4], 16) for number in range(5)]
 MARK = '\nROW["figures"] = '
 

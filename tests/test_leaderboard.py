@@ -65,6 +65,7 @@ def test_the_rows_of_this_release_have_its_seeds_and_the_script_60_lines(load):
         ({"run": {"method": "ridge", "target_samples": 70}}, "'mine': 'target_samples'"),
         ({"run": {"method": "ridge", "seed": 3}}, "'mine': 'seed'"),
         ({"run": {"method": "ridge", "data_dir": "mine"}}, "'mine': 'data_dir'"),
+        ({"run": {"method": "ridge", "only_sources": ["photo"]}}, "'mine': 'only_sources'"),
         ({"run": {"methods": "ridge"}}, "unknown setting 'methods'"),
         ({"run": {"method": "rigde"}}, "unknown method 'rigde'"),
     ],
