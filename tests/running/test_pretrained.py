@@ -26,7 +26,13 @@ SETTINGS: dict[str, Any] = {
     **{"target_samples": 20, "source_samples": 30, "test_samples": 40, "train": "head"},
 }
 REFUSE: dict[str, set[str]] = {
-    "head": {"fedrep", "fedper", "fedbn", "central:coral", "central:dann", "central:mmd", "central:mme"},
+    "head": {
+        "fada",
+        "fedrep",
+        "fedper",
+        "fedbn",
+        *(f"central:{name}" for name in ("coral", "dann", "mmd", "mme")),
+    },
     "last": {"pfedfda", "ridge"},
     "adapters:2": {"fedbn"},
 }
@@ -45,7 +51,7 @@ def probabilities(folder, settings):
     return model, model.predict_proba(test.x), test.y
 
 
-OWN_PARTS = ("fedrep", "fedper", "fedbn", "apfl", "ditto", "feddaf", "kd3a", "mixture")
+OWN_PARTS = ("fedrep", "fedper", "fedbn", "apfl", "ditto", "feddaf", "kd3a", "fada", "mixture")
 """Methods whose clients keep or mix parts of a network."""
 SOME = ("fedavg", "fedgp-auto", "irm", "central:erm", *OWN_PARTS)
 CASES = [
