@@ -3,7 +3,7 @@
 Without an option the pages and tables are written; ``--pictures`` draws the pictures, too. With
 ``--check`` nothing is written, and the exit code is 1 if a page differs. Pictures are not compared, since
 their pixels depend on the machine, nor are the tables as CSV files, which are not committed. Title and
-note of a page are those of the experiment's file today, and the verdict is from results/verdicts.toml.
+note of a page are the experiment's file's today, and the verdict is from results/verdicts.toml.
 ``--pack FOLDER`` first adds an experiment's runs in a folder to its records.
 """
 

@@ -162,9 +162,9 @@ def disentangling(
     """
 
     def objective(_: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        with features_of(network) as found:
+        with features_of(network) as batches:
             outputs = network(x)
-        (features,) = found
+        (features,) = batches
         invariant, specific = own.parts(features)
         of_class = own.class_identifier
         loss = loss_of(outputs, y) + loss_of(head_of(network)(invariant.view(-1, *shape)), y)
@@ -225,9 +225,9 @@ def alignment(network: nn.Module, identifiers: Sequence[nn.Module], features: Se
     """
 
     def objective(_: nn.Module, x: Tensor, __: Tensor) -> Tensor:
-        with features_of(network) as found:
+        with features_of(network) as batches:
             network(x)
-        (own,) = found
+        (own,) = batches
         losses, confused = list[Tensor](), list[Tensor]()
         for identifier, vectors in zip(identifiers, features, strict=True):
             drawn = torch.randint(len(vectors), (len(own),)).to(vectors.device)
@@ -288,7 +288,7 @@ def form_of_head(client: DomainClient, samples: Samples) -> tuple[tuple[int, ...
 def _few(
     client: DomainClient, samples: Samples, config: Settings, most: int
 ) -> Callable[[Layers], NDArray[np.float32]]:
-    """Return a function of a model, whose features of at most so many samples it returns."""
+    """Return a function of a model, that returns its features of the first samples, at most that many."""
     seed = derive_seed(client.seed, "few", config[SERVER_ROUND], client.domain.name)
     chosen = np.random.default_rng(seed).permutation(len(samples))[:most]
     passes = client.passes(config, "features", samples.take(np.sort(chosen)))

@@ -206,6 +206,6 @@ def _orientation(header: Any) -> tuple[list[int], list[bool]]:
         raise ImageError("has an orientation that is none", AGAIN)
     if any(not np.array_equal(directions, other) for other in others):
         what = "has two orientations (qform and sform), whose axes differ"
-        raise ImageError(what, "save it with one, that of the scan")
+        raise ImageError(what, "save it with the scan's alone")
     stored = [int(np.flatnonzero(directions[:, 0] == axis)[0]) for axis in range(3)]
     return stored, [bool(directions[axis, 1] < 0) for axis in stored]

@@ -53,7 +53,7 @@ class Dataset:
     public : bool
         Whether its samples are published, so that a run may choose all its options at a site, too.
     published : tuple of two int, optional
-        The numbers of its images, in all domains, and classes, by which costs are estimated without it.
+        The numbers of its images, in all domains, and classes, for estimates of costs without it.
     """
 
     summary: str

@@ -118,7 +118,7 @@ def differences(network: nn.Module, state: Mapping[str, Tensor]) -> dict[str, st
 
 
 def faults(network: nn.Module, state: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return the entries of a file whose numbers cannot be those of a network's entries, and why."""
+    """Return the entries of a file whose numbers a network's entries cannot have, and why."""
     own = network.state_dict()
     entries = {entry: _fault(value, own.get(entry)) for entry, value in state.items()}
     return {entry: fault for entry, fault in entries.items() if fault and not entry.endswith(COUNTER)}

@@ -105,8 +105,8 @@ def cost_of_round(record: Record, rounds: int) -> str:
     seconds = sum(record.get("seconds", {}).values())
     unit = 1 if sys.platform == "darwin" else 1024
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
-    whole = span(rounds * seconds)
-    return f"A round: {seconds:.1f} s, so {rounds} take about {whole}; memory: {memory:,.0f} MB"
+    total = span(rounds * seconds)
+    return f"A round: {seconds:.1f} s, so {rounds} take about {total}; memory: {memory:,.0f} MB"
 
 
 def span(seconds: float) -> str:

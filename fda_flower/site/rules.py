@@ -188,25 +188,25 @@ class Rules:
         covered |= {Release.SUMS} if self.of_patients else set()
         return frozenset(own - covered), frozenset((own | {Release.SUMS}) - covered)
 
-    def _in_the_open(self, found: Collection[Kind]) -> str | None:
-        """Return why something of the kinds `found`, which the site holds, may not leave; None if none."""
-        if not found:
+    def _in_the_open(self, kinds: Collection[Kind]) -> str | None:
+        """Return why something of these `kinds`, which the site holds, may not leave; None if none."""
+        if not kinds:
             return None
         if not self.require_secure:
             return "sums leave this site only masked, not open (the run's option secure)"
         said = "(the site's require-secure)"
-        if Release.SAMPLES in found:
+        if Release.SAMPLES in kinds:
             return (
                 "features of samples reveal the samples and leave this site only if its node configuration "
                 f"has require-secure = false: choose a method that sends none, such as kd3a {said}"
             )
-        if Release.SUMS in found:
+        if Release.SUMS in kinds:
             return (
                 "open sums reveal samples exactly and leave this site only if its node configuration has "
                 "require-secure = false: mask them by the method option secure=true, or let the site add "
                 f"noise by dp-unit = patient {said}"
             )
-        if Release.HEAD in found:
+        if Release.HEAD in kinds:
             return (
                 "a head fitted to the site's rows reveals their sums to whoever chooses what is added to "
                 "them, and leaves this site only if its node configuration has role = target and no "

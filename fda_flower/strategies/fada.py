@@ -32,8 +32,8 @@ class FADA(DomainAdaptationStrategy):
     sum of
 
     * the cross entropy of ``C(G(x))`` (Algorithm 1),
-    * those of ``C(f_di)`` and of the class identifier ``CI_i(f_ds)`` (Eq. 5), and ``L_ent`` of the latter,
-      which stays fixed then (Eq. 6),
+    * the cross entropies of ``C(f_di)`` and of the class identifier ``CI_i(f_ds)`` (Eq. 5), and the latter's
+      ``L_ent``, while it stays fixed (Eq. 6),
     * with `adversarial_sources`, ``−log DI_i(G(x))``, its half of Eq. 4, with the domain identifier of the
       round before, from the second round on,
     * the reconstruction of features, and the mutual information of ``f_di`` and ``f_ds`` (Eq. 8), for the
@@ -62,7 +62,7 @@ class FADA(DomainAdaptationStrategy):
     mutual_information, reconstruction : float
         Weights of these losses.
     vectors : int
-        Number of samples whose features a source sends, if it has so many.
+        Number of samples whose features a source sends; all, if it has fewer.
     """
 
     questions = (Disentangle, Align)
@@ -144,9 +144,9 @@ class FADA(DomainAdaptationStrategy):
 
     def _check(self, answer: Aligned, features: Mapping[str, Layers]) -> None:
         """Raise a `BadReplyError` unless the target has answered for all sources, in the right form."""
-        for name, found in (("gains", answer.gain), ("identifiers", answer.identifiers)):
-            if found.keys() != features.keys():
-                raise BadReplyError(f"the target tells {name} of {listed(sorted(found))}")
+        for name, by_source in (("gains", answer.gain), ("identifiers", answer.identifiers)):
+            if by_source.keys() != features.keys():
+                raise BadReplyError(f"the target tells {name} of {listed(sorted(by_source))}")
         for domain, layers in answer.identifiers.items():
             form = identifier_form(features[domain][VECTORS].shape[1])
             if _forms(layers) != _forms(form):

@@ -69,8 +69,8 @@ def aligned(client, round=1, identifiers=(), order=(1, 2), adversarial=0.5):
 def test_the_losses_by_hand():
     odds = torch.tensor([[3.0], [1.0]]).log()  # DI = 3/4 and 1/2
     assert float(generator_loss(odds)) == pytest.approx(-(math.log(0.75) + math.log(0.5)) / 2)
-    found = float(identifier_loss(odds, odds[:1]))
-    assert found == pytest.approx(-(math.log(0.75) + math.log(0.5)) / 2 - math.log(0.25))
+    loss = float(identifier_loss(odds, odds[:1]))
+    assert loss == pytest.approx(-(math.log(0.75) + math.log(0.5)) / 2 - math.log(0.25))
     shares = torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log()
     assert float(confusion_loss(shares)) == pytest.approx((1.20397 + math.log(2)) / 2, rel=1e-5)
     joint, apart = torch.tensor([[1.0], [2.0]]), torch.tensor([[0.0], [math.log(3)]])
@@ -131,13 +131,13 @@ def test_who_learns_what_from_the_mutual_information():
         own.class_identifier.weight.zero_()
     objective = disentangling(network, own, question, (1,), zero, None)
     objective(network, x, torch.zeros(3)).backward()
-    found = [own.split.weight.grad.clone(), own.estimator[0].weight.grad.clone()]
+    gradients = [own.split.weight.grad.clone(), own.estimator[0].weight.grad.clone()]
     assert not network[0].weight.grad.any()
     own.zero_grad()
     own.information(*own.parts(network[0](x).detach())).backward()
-    assert torch.allclose(found[0], 0.5 * own.split.weight.grad)
-    assert torch.allclose(found[1], -own.estimator[0].weight.grad)
-    assert found[1].any()
+    assert torch.allclose(gradients[0], 0.5 * own.split.weight.grad)
+    assert torch.allclose(gradients[1], -own.estimator[0].weight.grad)
+    assert gradients[1].any()
 
 
 def test_the_targets_objective_by_hand_and_who_learns_from_it():

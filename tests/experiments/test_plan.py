@@ -39,39 +39,39 @@ def write(folder, names=DOMAINS, count=10):
 def test_missing_domains_are_named_with_where_to_get_them(tmp_path):
     write(tmp_path, DOMAINS[1:3])
     before = sorted(tmp_path.rglob("*"))
-    found = planned(tmp_path)
-    assert [sentence.partition(" is missing")[0] for sentence in found.missing] == [
+    plan = planned(tmp_path)
+    assert [sentence.partition(" is missing")[0] for sentence in plan.missing] == [
         f"the domain folder '{tmp_path / 'PACS' / name}'" for name in ("art_painting", "sketch")
     ]
-    assert all("DomainBed" in sentence for sentence in found.missing)
-    assert found.published
+    assert all("DomainBed" in sentence for sentence in plan.missing)
+    assert plan.published
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_the_cost_of_a_row_is_that_of_its_steps_and_evaluations_by_hand(tmp_path):
     """Of a domain's 20 images 16 are for training, one step of 0.5 s, and 4 for testing, 1/8 s a round."""
     write(tmp_path)
-    found = planned(tmp_path)
-    assert (found.missing, found.published, found.features) == ((), False, 0.0)
+    plan = planned(tmp_path)
+    assert (plan.missing, plan.published, plan.features) == ((), False, 0.0)
     sources, target = 3 * 0.5, 0.5
     wanted = {"Target Only": 3 * target + 1 * sources + 4 / 8, "FedAvg": 3 * target + 4 * sources + 4 / 8}
-    assert {cost.row: cost.seconds for cost in found.rows} == {
+    assert {cost.row: cost.seconds for cost in plan.rows} == {
         row: pytest.approx(2 * seconds) for row, seconds in wanted.items()
     }
-    assert [(cost.row, cost.runs) for cost in found.rows] == [("Target Only", 2), ("FedAvg", 2)]
-    assert found.seconds == sum(cost.seconds for cost in found.rows)
+    assert [(cost.row, cost.runs) for cost in plan.rows] == [("Target Only", 2), ("FedAvg", 2)]
+    assert plan.seconds == sum(cost.seconds for cost in plan.rows)
     (one,) = planned(tmp_path, only=["FedAvg"], seeds=[0], rounds=6).rows
     assert one.seconds == pytest.approx(6 * target + 7 * sources + 7 / 8)
 
 
 def test_without_the_data_random_images_stand_for_the_published_number(tmp_path):
     """9,991 in 4 domains: 499 tests, 1,996 for training, of these 200 labels: 125 and 50 batches."""
-    found = planned(tmp_path)
-    assert found.published
-    (cheap, dear) = found.rows
-    steps, each = 3 * 125 * 0.5, 0.5 / 16
-    assert dear.seconds == pytest.approx(2 * (3 * 50 * 0.5 + 4 * steps + 4 * 499 * each))
-    assert cheap.seconds == pytest.approx(2 * (3 * 50 * 0.5 + 1 * steps + 4 * 499 * each))
+    plan = planned(tmp_path)
+    assert plan.published
+    (cheap, dear) = plan.rows
+    steps, forward = 3 * 125 * 0.5, 0.5 / 16
+    assert dear.seconds == pytest.approx(2 * (3 * 50 * 0.5 + 4 * steps + 4 * 499 * forward))
+    assert cheap.seconds == pytest.approx(2 * (3 * 50 * 0.5 + 1 * steps + 4 * 499 * forward))
 
 
 def test_missing_weights_are_named_and_random_ones_measured(tmp_path):
@@ -81,19 +81,19 @@ def test_missing_weights_are_named_and_random_ones_measured(tmp_path):
         "model-options": {"weights": str(tmp_path / "none.pth")},
     }
     changes |= {"dataset-options": {"image_size": 32}, "train": "all", "batch-size": 4}
-    found = planned(tmp_path, changes, only=["Target Only"])
-    (sentence,) = found.missing
+    plan = planned(tmp_path, changes, only=["Target Only"])
+    (sentence,) = plan.missing
     assert "none.pth' cannot be read" in sentence
-    assert not found.published
-    assert all(cost.seconds > 0 for cost in found.rows)
+    assert not plan.published
+    assert all(cost.seconds > 0 for cost in plan.rows)
 
 
 def test_a_frozen_body_computes_features_once(tmp_path):
     """4 of 80 images, less the sources' 12 for testing, take half a second."""
     write(tmp_path)
-    found = planned(tmp_path, {"model": "conv3x64", "train": "head"})
-    assert found.features == pytest.approx((80 - 12) / 4 * 0.5)
-    assert found.seconds == pytest.approx(found.features + sum(cost.seconds for cost in found.rows))
+    plan = planned(tmp_path, {"model": "conv3x64", "train": "head"})
+    assert plan.features == pytest.approx((80 - 12) / 4 * 0.5)
+    assert plan.seconds == pytest.approx(plan.features + sum(cost.seconds for cost in plan.rows))
     closed = experiment_of("photos", PHOTOS | {"rows": [{"label": "Ridge", "method": "ridge"}]})
     changes = {"model": "conv3x64", "warmup_rounds": 0}
     (row,) = plan_experiment(closed, settings=changes, machine={"data_dir": str(tmp_path)}).rows

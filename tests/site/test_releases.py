@@ -172,9 +172,9 @@ def test_a_run_that_will_ask_for_features_of_samples_is_refused_by_name_at_the_r
 
 @pytest.mark.parametrize("kind", ["train", "train.distil", "train.sum_rows", "train.disentangle"])
 def test_features_of_samples_are_in_no_answer_whatever_the_message(kind):
-    asked = asking(kind, SECURE)
+    message = asking(kind, SECURE)
     reply = RecordDict({"answer/features": to_record({"features": np.zeros((4, 3), np.float32)})})
-    assert "require-secure" in str(asked.site.rules.refuses_reply(asked, reply))
+    assert "require-secure" in str(message.site.rules.refuses_reply(message, reply))
 
 
 class _Own(Answer):

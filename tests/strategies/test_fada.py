@@ -37,9 +37,9 @@ def target(seen, gains=GAINS, width=3, fail_in=0):
         seen.append(question)
         content = moves(-2.0, "target", "t")(model, message)
         form = {name: array + np.float32(number) for name, array in identifier_form(width).items()}
-        told = {domain: gain for domain, gain in gains.items() if domain in question.models}
-        identifiers = dict.fromkeys(told, form)
-        content.update(Aligned(dispersion=0.5, gain=told, identifiers=identifiers).records())
+        known = {domain: gain for domain, gain in gains.items() if domain in question.models}
+        identifiers = dict.fromkeys(known, form)
+        content.update(Aligned(dispersion=0.5, gain=known, identifiers=identifiers).records())
         return content
 
     return answer
@@ -83,11 +83,11 @@ def test_identifiers_of_the_round_before_go_to_the_target_and_to_their_source():
     assert (first.adversarial, first.vectors) == (0.5, 9)
     expected = bits({name: array + np.float32(1) for name, array in identifier_form(3).items()})
     assert {name: bits(layers) for name, layers in last.identifiers.items()} == dict.fromkeys("abc", expected)
-    asked: list[Disentangle] = hand.told("question", "a")
-    assert [each.identifier is None for each in asked] == [True, False, False]
-    assert bits(asked[2].identifier) == expected
-    losses = {(each.adversarial, each.mutual_information, each.reconstruction) for each in asked}
-    assert (losses, asked[0].vectors) == ({(4, 2, 3)}, 9)
+    questions: list[Disentangle] = hand.told("question", "a")
+    assert [each.identifier is None for each in questions] == [True, False, False]
+    assert bits(questions[2].identifier) == expected
+    losses = {(each.adversarial, each.mutual_information, each.reconstruction) for each in questions}
+    assert (losses, questions[0].vectors) == ({(4, 2, 3)}, 9)
     assert {name: float(layers["2.bias"][0]) for name, layers in strategy.state_dict().items()} == {
         f"identifier/{domain}": 3.0 for domain in "abc"
     }

@@ -31,7 +31,7 @@ class Disentangled(Answer):
 
 
 class Disentangle(Question):
-    """FADA's sources: train, disentangle the features, and send those of at most `vectors` samples.
+    """FADA's sources: train, disentangle the features, and send some, of at most `vectors` samples.
 
     `identifier` is the domain identifier of the round before, if there is one. `adversarial`,
     `mutual_information` and `reconstruction` weigh the losses of these names.
