@@ -1,9 +1,9 @@
 """The records of an experiment in one file, ``results/records/NAME.jsonl.xz``: all that its page needs.
 
 The first line has the changed settings of the experiment. Each further line is a run: its cell, settings and
-summary, and a record for each round with its scores and the estimates for each source. The last 5 rounds also
-have the outcomes of test samples if the page has regrets, and the last one has everything but costs. Numbers
-that stand in no table have 4 significant digits.
+summary, and a record for each round with its scores, and with the estimates for each source if the page draws
+them. The last 5 rounds also have the outcomes of test samples if the page has regrets, and the last one has
+everything but costs. Numbers that stand in no table have 4 significant digits.
 """
 
 import json
@@ -83,20 +83,23 @@ def pack(folder: Path) -> Path:
     if settings != mark["settings"]:
         raise SystemExit(f"'{folder}' has the settings {mark['settings']}, but {path.name} has {settings}")
     runs |= {name: packed(run) for name, run in read_runs(folder).items() if run.whole}
-    if read_experiment(folder / DEFINITION).report != "regret":
-        runs = {name: without_outcomes(run) for name, run in runs.items()}
-    write(path, settings, runs)
+    experiment = read_experiment(folder / DEFINITION)
+    write(path, settings, {name: for_page(run, experiment) for name, run in runs.items()})
     if (references := folder / REFERENCES).exists():
         _compress(references.read_text(encoding="utf-8"), references_of(mark["experiment"]))
     return path
 
 
-def without_outcomes(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run's line without the outcomes of test samples, which only regrets need."""
-    history = [
-        {key: value for key, value in record.items() if not key.startswith("outcomes")}
-        for record in run["history"]
-    ]
+def for_page(run: Mapping[str, Any], experiment: Experiment) -> dict[str, Any]:
+    """Return a run's line without what the experiment's page does not use."""
+    history = [dict(record) for record in run["history"]]
+    if "betas" not in experiment.figures:
+        history[:-1] = [{**record, "sources": {}} for record in history[:-1]]
+    if experiment.report != "regret":
+        history = [
+            {key: value for key, value in record.items() if not key.startswith("outcomes")}
+            for record in history
+        ]
     return {**run, "history": history}
 
 

@@ -378,7 +378,8 @@ def test_a_setting_that_is_younger_than_a_run_had_its_default(experiment, tmp_pa
 
 
 def test_packed_records_have_the_results_of_the_runs_and_more_are_added(define, tmp_path, records):
-    auto = define(with_row('{ label = "FedDA_Auto", method = "fedda-auto", average = "tail:2" }'))
+    row = '{ label = "FedDA_Auto", method = "fedda-auto", average = "tail:2" }'
+    auto = define(f'figures = ["betas"]\n{with_row(row)}')
 
     def texts(results):
         paths = write_report([results], tmp_path / "report.md")
@@ -398,6 +399,8 @@ def test_packed_records_have_the_results_of_the_runs_and_more_are_added(define, 
         assert np.ravel([*ours.values()]) == pytest.approx(
             np.ravel([*expected.values()]), rel=1e-3, nan_ok=True
         )
+    undrawn = records.for_page({"history": packed().at(("", "FedDA_Auto", "much"))[0].history}, define(with_row(row)))["history"]
+    assert [bool(record["sources"]) for record in undrawn] == [False, True]
     shutil.rmtree(tmp_path / "out")
     run_experiment(auto, tmp_path / "out", rounds=3, **ONE)
     replaced = packed()
