@@ -21,6 +21,9 @@ MEGA = 1_000_000
 WRAPPED = "module."
 """Begins the names of a model that was trained on several devices."""
 
+UNNAMED = ": save finite numbers, or add --model, if the network has no such array"
+"""The remedy for an entry that no network can have, where none is named."""
+
 MOST = 10
 """How many entries that do not fit are printed; ``--json`` has them all."""
 
@@ -64,7 +67,8 @@ def weights(
     result = {"digest": file.digest, "bytes": size, "arrays": arrays, "numbers": numbers}
     result |= {"model": name, "problems": problems}
     if problems:
-        lines = [*problems[:MOST], f"{name} cannot be read from it: {counted(len(problems), 'problem')}"]
+        count = counted(len(problems), "problem")
+        lines = [*problems[:MOST], f"{name or 'no network'} cannot be read from it: {count}"]
         out.result(result, *(f"Not ok: {line}" for line in lines))
         raise typer.Exit(1)
     out.text(f"It fits {name}." if name else "Add --model to see whether it fits a network.")
@@ -77,7 +81,7 @@ def weights(
 
 
 def _read(what: str, name: str | None, options: dict[str, str]) -> tuple["WeightsFile", list[str]]:
-    """Return a file, or the one that a library publishes, and why it does not fit the network of a name."""
+    """Return a file, or the one that a library publishes, and why it does not fit a network, or any."""
     from fda_flower.models.pretrained import architecture, differences, faults, fitting
     from fda_flower.models.weights import WeightsFile, download
 
@@ -86,10 +90,10 @@ def _read(what: str, name: str | None, options: dict[str, str]) -> tuple["Weight
         remedy = "give a file of weights, or the name of a network as timm:NAME or torchvision:NAME"
         raise invalid("weights", what, remedy, "but there is no such file")
     file = download(what) if name == what else WeightsFile.read(path)
-    if network is None:
-        return file, []
     if file.state and all(entry.startswith(WRAPPED) for entry in file.state):
         return file, [f"every name begins with '{WRAPPED}': save the state_dict() of the model inside"]
+    if network is None:
+        return file, [f"'{entry}' {why}{UNNAMED}" for entry, why in faults(None, file.state).items()]
     state = fitting(network, file.state)
     wrong = {entry: f"({shapes})" for entry, shapes in differences(network, state).items()}
     return file, [f"'{entry}' {why}" for entry, why in (wrong or faults(network, state)).items()]

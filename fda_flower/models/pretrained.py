@@ -117,9 +117,9 @@ def differences(network: nn.Module, state: Mapping[str, Tensor]) -> dict[str, st
     }
 
 
-def faults(network: nn.Module, state: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return the entries of a file whose numbers a network's entries cannot have, and why."""
-    own = network.state_dict()
+def faults(network: nn.Module | None, state: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return the entries of a file whose numbers a network's entries, or any, cannot have, and why."""
+    own = {} if network is None else network.state_dict()
     entries = {entry: _fault(value, own.get(entry)) for entry, value in state.items()}
     return {entry: fault for entry, fault in entries.items() if fault and not entry.endswith(COUNTER)}
 

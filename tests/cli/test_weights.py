@@ -45,6 +45,13 @@ def test_the_printed_options_are_those_of_a_run_and_of_a_site(fda, tmp_path):
             1,
         ),
         (f"nan.pth {NETWORK}", "'cls_token' holds NaN or infinity", 1),
+        (
+            "nan.pth",
+            "'cls_token' holds NaN or infinity: save finite numbers, or add --model, if the network has no "
+            "such array",
+            1,
+        ),
+        ("parallel.pth", "every name begins with 'module.': save the state_dict() of the model inside", 1),
     ],
 )
 def test_a_file_that_does_not_fit_is_not_stored(fda, arguments, says, count):
