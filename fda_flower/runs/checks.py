@@ -1,6 +1,7 @@
 """Checks of a run before training: whether its method, network, privacy and selection go together."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from fda_flower.datasets.amounts import most
 from fda_flower.datasets.spec import DataSpec
@@ -9,6 +10,7 @@ from fda_flower.errors import ConfigError, check_choice, invalid
 from fda_flower.metrics import headline_metric
 from fda_flower.models import ADABN, AND, LINEAR, MODELS, reads_text, uses_own_statistics
 from fda_flower.names.tasks import Task
+from fda_flower.names.words import listed
 from fda_flower.runs.completion import (
     VARIANTS,
     Completion,
@@ -25,6 +27,9 @@ from fda_flower.runs.methods import METHODS, SURVEYS, Method
 from fda_flower.runs.request import Request
 from fda_flower.runs.settings import AUTO
 from fda_flower.strategies.settings import StrategySettings
+
+if TYPE_CHECKING:
+    from fda_flower.strategies import DomainAdaptationStrategy
 
 OF_WEIGHTS = (
     "weights in them took 1.0 points of AUROC and left the AUPRC where 2 to 15% are ill (18 targets); a "
@@ -156,6 +161,35 @@ def _check_steps(run: Request, method: Method) -> None:
         raise invalid("dp-unit", run.dp_unit, "choose --train head", why)
 
 
+def _check_site(run: Request, method: Method, strategy: "DomainAdaptationStrategy") -> None:
+    """Raise a `ConfigError` if sites with the run's noise would send nothing that the method can use."""
+    without, figures = _withheld(run, strategy)
+    if not (without or figures):
+        return
+    able = [name for name, each in METHODS.items() if not any(_withheld(run, each.build()))]
+    remedy = f"{'give dp-unit patient, or ' if method.noise else ''}choose one of {', '.join(able)}"
+    sends = f"but '{run.method}' sends {listed(without or figures)}"
+    if without:
+        why = f"{sends}, for which there is no limit that noise could follow"
+        raise invalid("dp-clip", run.dp_clip, remedy, why)
+    names = ",".join([*filter(None, [run.dp_allow]), *figures])
+    why = f"{sends}, which noise for a site does not cover"
+    raise invalid("dp-allow", run.dp_allow, f"give {names}, which leave without noise, or {remedy}", why)
+
+
+def _withheld(run: Request, strategy: "DomainAdaptationStrategy") -> tuple[list[str], list[str]]:
+    """Return what a site with the run's noise holds back of a method's train replies; see `withheld`."""
+    from fda_flower.site.sensitivities import withheld
+    from fda_flower.wire.protocol import TRAIN, TRAIN_LOSS
+
+    lost = TRAIN_LOSS in strategy.requires and not run.privacy.allows(TRAIN_LOSS)
+    without, figures = list[str](), [TRAIN_LOSS] * lost
+    for question in (each for each in strategy.asked_questions if each.kind == TRAIN):
+        arrays, numbers = withheld(run.privacy, question)
+        without, figures = without + arrays, figures + numbers
+    return without, figures
+
+
 def _check_method(run: Request, method: Method, data: DataSpec) -> None:
     """Raise a `ConfigError` if a method does not take a run's settings or its numbers of samples."""
     from fda_flower.strategies.selection import check_selection
@@ -179,6 +213,8 @@ def _check_method(run: Request, method: Method, data: DataSpec) -> None:
     strategy = method.build(**strategy_options(run, method, data))
     if run.privacy.of_patients and strategy.without_patients is not None:
         raise invalid("dp-unit", run.dp_unit, "leave one of the two out", strategy.without_patients)
+    if run.privacy.on and not run.privacy.of_patients and not method.centralised:
+        _check_site(run, method, strategy)
     strategy.model_average.check(run.rounds)
     if not method.centralised and run.min_sources > len(sources):
         raise invalid("min-sources", run.min_sources, f"give {len(sources)} at most, the number of sources")

@@ -208,7 +208,7 @@ ARRAYS_OF_ANSWERS: Mapping[str, Release] = {f"{Answer.record_name}/guidance": (g
 
 def _of_site(question: type[Question]) -> Releases | None:
     """Return what a reply with a model of its own releases, by the fields of its answer; None if unknown."""
-    arrays = [f"{Answer.record_name}/{name}" for name in question.answer.array_names()]
+    arrays = [_part(name) for name in question.answer.array_names()]
     if question.kind != protocol.TRAIN or question.model == Kind.NOTHING:
         return None
     if not ARRAYS_OF_ANSWERS.keys() >= {*arrays}:
@@ -258,6 +258,43 @@ def releases_of(settings: PrivacySettings, kind: str) -> Releases:
         remedy = QUESTIONS.get(kind, Question).remedy
         raise PrivacyError(f"replies to '{kind}' have no known sensitivity{of}: {remedy}")
     return releases
+
+
+def withheld(settings: PrivacySettings, question: type[Question]) -> tuple[list[str], list[str]]:
+    """Return the fields of each answer to a question for which a site with the unit ``site`` sends nothing.
+
+    The first have no known sensitivity; the others follow from data, and leave if ``dp-allow`` names them.
+
+    Examples
+    --------
+    >>> from fda_flower.wire.asked.kd3a import Distil
+    >>> withheld(PrivacySettings(dp_clip=1.0, dp_allow="mask-share"), Distil)
+    ([], ['contribution'])
+    """
+    answer, releases = question.answer, _of_site(question)
+    if releases is None:
+        return [name for name in answer.array_names() if _part(name) not in ARRAYS_OF_ANSWERS], []
+    fields = [_part(name) for name in answer.releases() if not answer.may_lack(name)]
+    figures = [_shown(part) for part in fields if not _is_released(part, releases)]
+    return [], [name for name in figures if not _is_open(name, settings)]
+
+
+def _part(field: str) -> str:
+    return f"{Answer.record_name}/{field}"
+
+
+def _shown(part: str) -> str:
+    """Return the name in ``dp-allow`` of a part of an answer."""
+    return part.split("/")[1].replace("_", "-")
+
+
+def _is_released(part: str, releases: Releases) -> bool:
+    return part in releases.records or part.split("/")[1] in releases.counts
+
+
+def _is_open(name: str, settings: PrivacySettings) -> bool:
+    """Return whether a site lets a figure leave without noise."""
+    return settings.dp_open_target or settings.allows(name)
 
 
 def planned(settings: PrivacySettings, config: Mapping[str, Any], kind: str = protocol.TRAIN) -> int:
@@ -328,7 +365,7 @@ def _protect_metrics(content: RecordDict, settings: PrivacySettings) -> list[str
     for name, value in metrics.items():
         if name in COUNTS:
             protected[name] = value
-        elif settings.dp_open_target or settings.allows(name):
+        elif _is_open(name, settings):
             protected[name] = value
             uncovered.append(name)
         elif name != protocol.TRAIN_LOSS:
@@ -347,16 +384,15 @@ def _protect_answer(content: RecordDict, settings: PrivacySettings, releases: Re
     """
     allowed = dict[str, str]()
     numbers = protocol.settings_in(content, Answer.record_name)
-    parts = [f"{Answer.record_name}/{field}" for field in numbers]
+    parts = [_part(field) for field in numbers]
     parts += [name for name in content if name.startswith(f"{Answer.record_name}/")]
     for part in parts:
-        field = part.split("/")[1]
-        shown = field.replace("_", "-")
-        if part in releases.records or field in releases.counts:
+        shown = _shown(part)
+        if _is_released(part, releases):
             continue
         if part in content.array_records:
             raise PrivacyError(f"'{shown}' of its answer has no known sensitivity: choose another method")
-        if not (settings.dp_open_target or settings.allows(shown)):
+        if not _is_open(shown, settings):
             raise PrivacyError(
                 f"'{shown}' of its answer follows from the site's data: name it in the site's dp-allow, and "
                 "it leaves without noise, or choose a method that does not need it"

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -188,17 +188,13 @@ class GroupDRO(SourceOnly):
     averages_sources = False
     fewest_sources = 2
     without_patients = "but it weighs sources by the losses of their training, which have no noise"
+    requires: ClassVar = {
+        TRAIN_LOSS: "GroupDRO's sources must report the mean loss of their training",
+        NUM_STEPS: "GroupDRO's sources must report num-steps and learning-rate",
+    }
 
     step_size: NotNegative = 0.01
     source_weights: SourceWeights = field(default="uniform", init=False)
-
-    def train_request(self, node: Node, round: Round) -> TrainRequest:
-        """Require the mean loss and the number of local steps."""
-        required = {
-            TRAIN_LOSS: "GroupDRO's sources must report the mean loss of their training",
-            NUM_STEPS: "GroupDRO's sources must report num-steps and learning-rate",
-        }
-        return super().train_request(node, round).adding(requires=required)
 
     def aggregate(self, round: Round, target: ClientUpdate | None, sources: Sources) -> Aggregated:
         """Update ``q`` by the losses, and add the weighted updates to the model."""

@@ -99,6 +99,8 @@ class MethodHooks(ABC):
     """Reasons to refuse values of `buffers`; ``"target"`` is always refused if the target does not train."""
     without_patients: str | None = None
     """Why noise cannot protect patients, although sites can add it to all replies; see `Method.noise`."""
+    requires: ClassVar[Mapping[str, str]] = {}
+    """The metrics without which each reply to a train message is dropped, with the remedy."""
     masks_columns: bool = False
     """Whether the sums over tables' columns are masked; see `strategies.columns`."""
     needs_all_sources: ClassVar[str | None] = None
@@ -203,7 +205,7 @@ class MethodHooks(ABC):
 
     def train_request(self, node: Node, round: Round) -> TrainRequest:
         """Return the train request for a node, including the reply it expects."""
-        return TrainRequest(round.arrays, round.config)
+        return TrainRequest(round.arrays, round.config, requires=self.requires)
 
     def answered(self, domain: str, answer: Any) -> Record:
         """Return the entries of a client's record for its answer to the question of a train message."""

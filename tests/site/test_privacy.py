@@ -189,6 +189,14 @@ def test_each_method_works_or_is_refused_with_a_reason(method, in_a_run):
         assert np.isfinite(weights(result)).all()
     else:
         assert {refused in reason for reason in reasons} == {True}
+    assert works(method, NOISY) == (refused is None), "a run says so before it begins"
+
+
+def works(method, settings):
+    try:
+        return bool(RunConfig(method=method, **settings))
+    except ConfigError as error:
+        return error.thing not in ("dp-clip", "dp-allow")
 
 
 def test_allowed_metrics_let_a_method_work_and_are_named(in_a_run):
