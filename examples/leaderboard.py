@@ -23,8 +23,8 @@ MARK = '\nROW["figures"] = '
 
 def read(name):
     """Return a row with its run's configuration; raise a `ConfigError` if it changes the task."""
-    row = {"figures": None, **import_module(name).ROW}
-    for key in {*row} ^ {"label", "by", "run", "figures"} | {*row.get("run", ())} & FIXED:
+    row = {"figures": None, **getattr(import_module(name), "ROW", {"ROW": None})}
+    for key in sorted({*row} ^ {"label", "by", "run", "figures"} | {*row.get("run", ())} & FIXED):
         what = f"row '{name}': '{key}' is missing, unknown, or part of the task"
         raise ConfigError(what, thing=key, remedy="give label, by, and what TASK leaves open in run")
     return {**row, "config": RunConfig.read({**row["run"], **TASK})}

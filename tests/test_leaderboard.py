@@ -94,9 +94,12 @@ def test_the_number_to_beat_is_of_the_releases_seeds_and_images(load, monkeypatc
         page.rows()
 
 
-def test_a_row_without_a_run_is_refused_by_name(script, tmp_path):
-    (tmp_path / "mine.py").write_text("ROW = {'label': 'Mine', 'by': 'Ada'}\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="'mine': 'run' is missing"):
+@pytest.mark.parametrize(
+    ("text", "key"), [("ROW = {'label': 'Mine', 'by': 'Ada'}\n", "run"), ("label = 'Mine'\n", "ROW")]
+)
+def test_a_row_without_a_run_or_none_at_all_is_refused_by_name(script, tmp_path, text, key):
+    (tmp_path / "mine.py").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=f"'mine': '{key}' is missing"):
         script.read("mine")
 
 
