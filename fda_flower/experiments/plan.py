@@ -20,6 +20,7 @@ from fda_flower.experiments.experiment import chosen_places, overrides_of
 from fda_flower.models.devices import find_device
 from fda_flower.models.exchange import Network
 from fda_flower.models.own import DOWNLOADED
+from fda_flower.models.parts import Part
 from fda_flower.prediction.batches import device_of
 from fda_flower.prediction.features import FeatureStore, features
 from fda_flower.prediction.network_passes import predict
@@ -178,7 +179,8 @@ class Stopwatch:
 
     def cost(self, config: RunConfig, form: Form) -> float:
         """Return the seconds of a run."""
-        epochs, config = config.training_epochs(form.labels), self._with_weights(config, form)
+        epochs, heads = config.training_epochs(form.labels), config.epochs_of_head(form.labels)
+        config = self._with_weights(config, form)
         _, forward = self._measured(config, form, config.source_training)
         seconds = config.all_rounds * form.tests * forward
         unlabelled = form.rest if "unlabelled" in config.entry.needs else 0
@@ -186,8 +188,10 @@ class Stopwatch:
             ("source", form.sources, config.source_training),
             ("target", (form.labels + unlabelled,), config.target_training),
         ):
-            step, _ = self._measured(config, form, training)
-            seconds += epochs.get(role, 0) * step * sum(map(training.steps, sizes)) / training.epochs
+            steps, head = sum(map(training.steps, sizes)) / training.epochs, heads.get(role, 0)
+            for part, trained in (("all", epochs.get(role, 0) - head), ("head", head)):
+                if trained:
+                    seconds += trained * steps * self._measured(config, form, training, part)[0]
         return seconds
 
     def _with_weights(self, config: RunConfig, form: Form) -> RunConfig:
@@ -207,13 +211,16 @@ class Stopwatch:
         del options["weights"]
         return config if self._there[key] else replace(config, model_options=options)
 
-    def _measured(self, config: RunConfig, form: Form, training: "LocalTraining") -> tuple[float, float]:
-        """Return the seconds of a step on a batch, and of the evaluation of one sample."""
+    def _measured(
+        self, config: RunConfig, form: Form, training: "LocalTraining", part: Part = "all"
+    ) -> tuple[float, float]:
+        """Return the seconds of a step of a part on a batch, and of the evaluation of one sample."""
         network = config.model, config.model_options, config.trained, form.shape, form.classes
-        key = repr((network, config.precision, config.fits, training.batch_size, training.optimizer))
+        key = repr((network, config.precision, config.fits, training.batch_size, training.optimizer, part))
         if key not in self._known:
             batch = self._through_body(repr((network, config.dataset)), config, form, training.batch_size)
-            self._known[key] = _times(config, make_model(config, form.shape, form.classes), batch, training)
+            model = make_model(config, form.shape, form.classes)
+            self._known[key] = _times(config, model, batch, training, part)
         return self._known[key]
 
     def _through_body(self, key: str, config: RunConfig, form: Form, size: int) -> Samples:
@@ -236,7 +243,7 @@ FEW = 4
 
 
 def _times(
-    config: RunConfig, network: Network, batch: Samples, training: "LocalTraining"
+    config: RunConfig, network: Network, batch: Samples, training: "LocalTraining", part: Part
 ) -> tuple[float, float]:
     """Return the seconds of a step, and of the evaluation of one sample; none for a fit in closed form."""
     if not isinstance(network, torch.nn.Module):
@@ -245,7 +252,8 @@ def _times(
     model = network.to(device)
 
     def seconds_of(steps: int) -> float:
-        return _timed(lambda: train(model, batch, replace(training, epochs=steps), generator))[1]
+        local = replace(training, epochs=steps)
+        return _timed(lambda: train(model, batch, local, generator, part=part))[1]
 
     with repeatable(0, config.threads, device):
         step = seconds_of(1)

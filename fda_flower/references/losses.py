@@ -105,6 +105,12 @@ class Reference(CommonOptions, ABC):
         known = {"source": (rounds + warmup) * epochs["source"]}
         return known if self.uses_target else {**known, "target": 0}
 
+    def epochs_of_head(
+        self, rounds: int, warmup: int, epochs: Mapping[str, int], labels: int
+    ) -> dict[str, int]:
+        """Return none: the whole network trains."""
+        return dict.fromkeys(epochs, 0)
+
     def conclusion(self, record: Record) -> list[str]:
         """Return no lines at the end of a run."""
         return []

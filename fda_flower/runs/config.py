@@ -1,6 +1,6 @@
 """The configuration of a run, complete, and checked in full before training."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,6 +26,7 @@ from fda_flower.runs.settings import GONE, SETTINGS
 
 if TYPE_CHECKING:
     from fda_flower.strategies import DomainAdaptationStrategy
+    from fda_flower.strategies.method import Epochs
 
 
 class RunConfig(Request, Completion):
@@ -155,10 +156,19 @@ class RunConfig(Request, Completion):
 
         If sources are drawn, it is a source's mean.
         """
+        return self._epochs(self.strategy.training_epochs, labels, ran)
+
+    def epochs_of_head(self, labels: int) -> dict[str, int]:
+        """Return how many of the `training_epochs` train the network's head alone."""
+        return self._epochs(self.strategy.epochs_of_head, labels)
+
+    def _epochs(
+        self, count: "Callable[[int, int, Epochs, int], Epochs]", labels: int, ran: int | None = None
+    ) -> "Epochs":
         strategy = self.strategy
         epochs = {"source": self.source_training.epochs, "target": self.target_training.epochs}
         rounds = self.rounds if ran is None else ran - strategy.warmup_rounds
-        trained = strategy.training_epochs(rounds, strategy.warmup_rounds, epochs, labels)
+        trained = count(rounds, strategy.warmup_rounds, epochs, labels)
         if not dict(self.method_options).get("fraction_train"):
             return trained
         sources = len(self.data.source_names)

@@ -8,6 +8,7 @@ import numpy as np
 from fda_flower.aggregation import SourceWeights, mean_update, source_weights
 from fda_flower.names.options import NotNegative
 from fda_flower.strategies.base import Aggregated, DomainAdaptationStrategy, Node, Round, Sources
+from fda_flower.strategies.method import Epochs
 from fda_flower.strategies.replies import ClientUpdate
 from fda_flower.wire.asked.personal import EvaluatePersonal, FineTune
 from fda_flower.wire.protocol import PROXIMAL, EvaluateRequest, TrainRequest
@@ -105,6 +106,10 @@ class FedAvgFT(FedAvg):
         """Ask the target to keep what it trains."""
         request = super().train_request(node, round)
         return replace(request, question=FineTune(part=self.tune)) if node.is_target else request
+
+    def epochs_of_head(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
+        """Return the target's epochs if it tunes the head."""
+        return {"source": 0, "target": rounds * epochs["target"] * (self.tune == "head")}
 
     def evaluate_request(self, round: Round) -> EvaluateRequest:
         """Request an evaluation of the model that the target has trained."""

@@ -263,3 +263,7 @@ class MethodHooks(ABC):
         trainings = {role: rounds * (role in self.trains) for role in epochs}
         trainings["source"] += warmup
         return {role: trainings[role] * each for role, each in epochs.items()}
+
+    def epochs_of_head(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
+        """Return how many of the `training_epochs` train the network's head alone."""
+        return dict.fromkeys(epochs, 0)

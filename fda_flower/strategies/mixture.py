@@ -202,6 +202,11 @@ class Mixture(SourceOnly):
         own = self._plan.epochs_of(labels, rounds * epochs["target"], self._evaluations(rounds))
         return {**total, "target": own}
 
+    def epochs_of_head(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
+        """Return the epochs of the member ``head``, if there is one, over all its models."""
+        longest = self._plan.snapshots(labels)[-1] * ("head" in self.members)
+        return {"source": 0, "target": self._plan.folds * longest * self._evaluations(rounds)}
+
 
 def _epochs(given: str | Sequence[int]) -> tuple[int, ...]:
     numbers = given.split(",") if isinstance(given, str) and given else given

@@ -122,6 +122,11 @@ class FedRep(LocalPart):
         each = rounds * (self.head_epochs + self.body_epochs)
         return {"source": each + warmup * epochs["source"], "target": each + self.final_head_epochs}
 
+    def epochs_of_head(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
+        """Return the epochs of the head: all but the body's, and the warm-up's."""
+        each = rounds * self.head_epochs
+        return {"source": each, "target": each + self.final_head_epochs}
+
 
 class FedBN(LocalPart):
     """FedAvg of all arrays except BatchNorm layers (Li et al., "FedBN", ICLR 2021).

@@ -64,6 +64,18 @@ def test_the_cost_of_a_row_is_that_of_its_steps_and_evaluations_by_hand(tmp_path
     assert one.seconds == pytest.approx(6 * target + 7 * sources + 7 / 8)
 
 
+def test_epochs_of_the_head_alone_cost_its_steps(tmp_path, monkeypatch):
+    """A round has 10 epochs of the head and one of the body; the target trains its final head for 10."""
+    monkeypatch.setattr(plan, "train", lambda *_, part: part)
+    monkeypatch.setattr(plan, "ENOUGH", 0.125)
+    monkeypatch.setattr(plan, "_timed", lambda work: (work(), 0.125 if work() == "head" else 0.5))
+    write(tmp_path)
+    fedrep = experiment_of("photos", PHOTOS | {"rows": [{"label": "FedRep", "method": "fedrep"}]})
+    (row,) = plan_experiment(fedrep, machine={"data_dir": str(tmp_path), "device": "cpu"}, seeds=[0]).rows
+    target, source = 3 * 0.5 + 40 * 0.125, (3 + 1) * 0.5 + 30 * 0.125
+    assert row.seconds == pytest.approx(target + 3 * source + 4 / 8)
+
+
 def test_without_the_data_random_images_stand_for_the_published_number(tmp_path):
     """9,991 in 4 domains: 499 tests, 1,996 for training, of these 200 labels: 125 and 50 batches."""
     plan = planned(tmp_path)

@@ -262,6 +262,25 @@ def test_the_epochs_of_a_whole_run_by_role(settings: dict[str, Any], source: int
     assert config.training_epochs(50) == {"source": source, "target": target}
 
 
+@pytest.mark.parametrize(
+    ("settings", "source", "target"),
+    [
+        ({"method": "fedavg"}, 0, 0),
+        ({"method": "central:erm"}, 0, 0),
+        ({"method": "fedrep", "warmup_rounds": 3}, 5 * 10, 5 * 10 + 10),
+        ({"method": "fedavg-ft", "method_options": {"tune": "head"}}, 0, 10),
+        ({"method": "mixture"}, 0, 0),
+        ({"method": "mixture", "method_options": {"members": "sources,head", "every": 2}}, 0, 4 * 30 * 3),
+    ],
+    ids=str,
+)
+def test_the_epochs_in_which_the_head_trains_alone(
+    settings: dict[str, Any], source: int, target: int
+) -> None:
+    config = RunConfig(rounds=5, epochs=2, **settings)
+    assert config.epochs_of_head(50) == {"source": source, "target": target}
+
+
 def test_a_variant_is_the_methods_settings_and_options_come_on_top() -> None:
     config = RunConfig(method="fedgp", variant="reference-code", method_options={"granularity": "model"})
     own = {each.name: each.default for each in SETTINGS}
