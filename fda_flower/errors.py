@@ -122,12 +122,19 @@ def invalid(thing: str, value: object, remedy: str, why: str = "") -> ConfigErro
 def near(name: str, valid: Iterable[str]) -> str:
     """Return " (did you mean 'NAME'?)" with the valid name nearest to `name`, in any case; empty if none is.
 
+    A prefix before a colon may be missing.
+
     Examples
     --------
     >>> near("Hungary", ["cleveland", "hungary"]), near("x", ["hungary"])
     (" (did you mean 'hungary'?)", '')
+    >>> near("dann", ["fada", "central:dann"])
+    " (did you mean 'central:dann'?)"
     """
-    read = {_folded(each): each for each in valid}
+    names = [*valid]
+    read = {_folded(each.rpartition(":")[2]): each for each in names} | {
+        _folded(each): each for each in names
+    }
     matches = get_close_matches(_folded(name), read, n=1)
     return f" (did you mean {read[matches[0]]!r}?)" if matches else ""
 

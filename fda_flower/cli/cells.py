@@ -93,7 +93,7 @@ def end_with(failures: Mapping[str, str], result: Mapping[str, Any], *lines: str
 
 
 def show_plan(plan: "Plan", command: str) -> None:
-    """Print what an experiment's runs need and cost; exit with code 1 if files are missing."""
+    """Print what an experiment's runs need and cost; exit with code 1 if something is missing."""
     from fda_flower.reporting.tables import Table
     from fda_flower.reporting.words import span
 
@@ -103,11 +103,14 @@ def show_plan(plan: "Plan", command: str) -> None:
         if plan.features:
             out.text(f"Features of the frozen network, computed once: {span(plan.features)}")
         out.text(f"All, one run at a time: {span(plan.seconds)}")
-        out.text(f"Run the rows from the top, one after the other: {command} --only ROW")
+        if len(plan.rows) > 1:
+            out.text(f"Run the rows from the top, one after the other: {command} --only ROW")
     if plan.published:
         out.text("Measured on random images, for as many as the missing data have as published")
     lines = [f"Missing: {sentence}" for sentence in plan.missing] or ["No file is missing"]
+    lines += [f"Cannot run: {sentence}" for sentence in plan.refused]
     rows = [{"row": each.row, "runs": each.runs, "seconds": each.seconds} for each in plan.rows]
-    out.result({"missing": [*plan.missing], "rows": rows, "seconds": plan.seconds}, *lines)
-    if plan.missing:
+    found = {"missing": [*plan.missing], "refused": [*plan.refused]}
+    out.result({**found, "rows": rows, "seconds": plan.seconds}, *lines)
+    if plan.missing or plan.refused:
         raise typer.Exit(1)

@@ -2,7 +2,9 @@
 
 import logging
 import shlex
+from collections.abc import Collection
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,10 +21,10 @@ from fda_flower.cli.stopping import this_command, when_stopped
 from fda_flower.engines import ENGINES
 from fda_flower.errors import ConfigError, invalid, near
 from fda_flower.files import only_writer, read_json, usable_cores
-from fda_flower.names.options import split_options
+from fda_flower.names.options import Count, read_value, split_options
 from fda_flower.names.packages import importing
 from fda_flower.records.record import COSTS, Record, headline, round_line
-from fda_flower.reporting.trackers import read_names
+from fda_flower.reporting.trackers import check_trackers, read_names
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.request import Request
 from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS
@@ -340,10 +342,13 @@ def experiment(
         from fda_flower.experiments import plan_experiment
 
         changes = _changes(change)
+        check_trackers(read_names(track))
+        read_value("jobs", 1 if jobs is None else jobs, Count)
+        out.text("Reading the data, and measuring a batch of each network ...")
         plan = plan_experiment(
             definition, only=only, seeds=chosen, rounds=rounds, settings=changes, machine=settings
         )
-        return show_plan(plan, f"fda experiment {shlex.quote(str(file))}")
+        return show_plan(plan, _without_rows(this_command(), [row.label for row in definition.rows]))
     folder = output or Path("runs") / definition.name
     written, again = folder / "report.md", this_command(output=output)
     when_stopped(lambda: f"Stopped with {bar.done}{bar.where(written)}. Continue with: {again}")
@@ -366,6 +371,24 @@ def experiment(
         raise
     files, rows = write_tables([folder], written)
     end_with(failures, {"files": files, "rows": rows}, f"Written: {', '.join(files)}")
+
+
+def _without_rows(command: str, rows: Collection[str]) -> str:
+    """Return a command of all rows that trains, from one that chooses some of them, or checks.
+
+    Examples
+    --------
+    >>> _without_rows("fda experiment vlcs --check --only Oracle --only C --seeds 1", ["Oracle"])
+    'fda experiment vlcs --only C --seeds 1'
+    """
+    words = [word for word in shlex.split(command) if word not in ("--check", "--json", "--quiet", "-q")]
+    chosen = [
+        place
+        for place, (before, word) in enumerate(pairwise(["", *words]))
+        if word.removeprefix("--only=") in rows and (before == "--only" or word.startswith("--only="))
+    ]
+    left_out = {each for place in chosen for each in (place, place - (words[place - 1] == "--only"))}
+    return shlex.join(word for place, word in enumerate(words) if place not in left_out)
 
 
 def _changes(pairs: list[str]) -> dict[str, Any]:

@@ -188,11 +188,11 @@ class Experiment(Design):
 
 
 def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
-    """Return settings with changes; options by name are changed one by one."""
+    """Return settings with changes; options by name are changed one by one, and an empty table drops all."""
     options = {
         name: {**dict(settings[name]), **value}
         for name, value in changes.items()
-        if name in OPTION_FIELDS and name in settings
+        if name in OPTION_FIELDS and name in settings and value
     }
     return {**settings, **changes, **options}
 

@@ -21,12 +21,16 @@ from fda_flower.models.devices import find_device
 from fda_flower.models.exchange import Network
 from fda_flower.models.own import DOWNLOADED
 from fda_flower.models.parts import Part
+from fda_flower.models.structure import Structure, structure_of
 from fda_flower.prediction.batches import device_of
 from fda_flower.prediction.features import FeatureStore, features
 from fda_flower.prediction.network_passes import predict
 from fda_flower.prediction.passes import through
+from fda_flower.reporting.results import Place
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.network import backbone_of, make_model
+from fda_flower.runs.settings import SETTINGS
+from fda_flower.server_app import check_network
 
 if TYPE_CHECKING:
     from fda_flower.clients.settings import LocalTraining
@@ -52,17 +56,20 @@ class Plan:
     missing : tuple of str
         A sentence for each missing file or folder, with its remedy.
     rows : tuple of RowCost
-        The cheapest first; without those on missing data whose size is unknown.
+        The cheapest first; without cells that cannot run, or whose data are missing and of unknown size.
     features : float
         The seconds in which frozen bodies compute the features of all samples, once.
     published : bool
         Whether some data are missing, so that random images, in their published number, take their place.
+    refused : tuple of str
+        A sentence for each reason why cells cannot run, with the cells.
     """
 
     missing: tuple[str, ...]
     rows: tuple[RowCost, ...]
     features: float
     published: bool
+    refused: tuple[str, ...]
 
     @property
     def seconds(self) -> float:
@@ -94,19 +101,32 @@ def plan_experiment(
     overrides = overrides_of(settings, rounds, machine)
     configs = experiment.configs(chosen_places(experiment, only), chosen[0], overrides)
     specs = dict.fromkeys(config.data for config in configs.values())
-    missing = {spec: tuple(_missing_files(spec)) for spec in specs}
-    forms = {spec: _published(spec) if files else _loaded(spec) for spec, files in missing.items()}
-    watch, seconds = Stopwatch(), dict[str, list[float]]()
-    for (_, row, _), config in configs.items():
-        if (form := forms[config.data]) is not None:
-            seconds.setdefault(row, []).append(watch.cost(config, form))
+    faults = {spec: tuple(_faults(spec)) for spec in specs}
+    watch, forms = Stopwatch(), dict[DataSpec, Form | None]()
+    seconds, refused = dict[str, list[float]](), dict[str, list[Place]]()
+    for place, config in configs.items():
+        try:
+            if config.data not in forms:
+                forms[config.data] = _form(config.data, faults[config.data])
+            if (form := forms[config.data]) is not None:
+                cost = watch.cost(config, form)
+                seconds.setdefault(place[1], []).append(cost)
+        except ConfigError as error:
+            refused.setdefault(str(error), []).append(place)
     costs = [RowCost(row, len(chosen) * len(each), len(chosen) * sum(each)) for row, each in seconds.items()]
+    missing = {spec: [e for e in errors if not _is_of_settings(e)] for spec, errors in faults.items()}
     return Plan(
-        missing=(*dict.fromkeys([*chain(*missing.values()), *watch.missing]),),
+        missing=(*dict.fromkeys([*map(str, chain(*missing.values())), *watch.missing]),),
         rows=(*sorted(costs, key=lambda cost: cost.seconds),),
         features=watch.features,
         published=any(missing[spec] and form is not None for spec, form in forms.items()),
+        refused=(*(f"{_named(places)}: {why}" for why, places in refused.items()),),
     )
+
+
+def _named(places: Sequence[Place]) -> str:
+    first, *others = (f"cell '{', '.join(filter(None, place))}'" for place in places)
+    return f"{first} and {len(others)} more" if others else first
 
 
 @dataclass(frozen=True)
@@ -133,7 +153,12 @@ class Form:
         return first if isinstance(first.x, np.ndarray) else replace(first, x=first.x[:])
 
 
-def _missing_files(spec: DataSpec) -> Iterator[str]:
+def _is_of_settings(error: ConfigError) -> bool:
+    """Return whether data are refused for a setting, such as `target-samples`, and not for a file."""
+    return error.thing.replace("-", "_") in {each.name for each in SETTINGS}
+
+
+def _faults(spec: DataSpec) -> Iterator[ConfigError]:
     """Yield what the data set's own reader refuses, domain by domain if it has some."""
     readers: list[Callable[[], object]] = [partial(load_federation, spec)]
     if spec.shift is None:
@@ -142,7 +167,13 @@ def _missing_files(spec: DataSpec) -> Iterator[str]:
         try:
             read()
         except ConfigError as error:
-            yield str(error)
+            yield error
+
+
+def _form(spec: DataSpec, faults: Collection[ConfigError]) -> Form | None:
+    for error in filter(_is_of_settings, faults):
+        raise error
+    return _published(spec) if faults else _loaded(spec)
 
 
 def _loaded(spec: DataSpec) -> Form:
@@ -176,11 +207,13 @@ class Stopwatch:
         self._there = dict[str, bool]()
         self._bodies = dict[str, Samples]()
         self._known = dict[str, tuple[float, float]]()
+        self._structures = dict[str, tuple[Structure, bool]]()
 
     def cost(self, config: RunConfig, form: Form) -> float:
         """Return the seconds of a run."""
         epochs, heads = config.training_epochs(form.labels), config.epochs_of_head(form.labels)
         config = self._with_weights(config, form)
+        self._check(config, form)
         _, forward = self._measured(config, form, config.source_training)
         seconds = config.all_rounds * form.tests * forward
         unlabelled = form.rest if "unlabelled" in config.entry.needs else 0
@@ -193,6 +226,18 @@ class Stopwatch:
                 if trained:
                     seconds += trained * steps * self._measured(config, form, training, part)[0]
         return seconds
+
+    def _check(self, config: RunConfig, form: Form) -> None:
+        """Raise a `ConfigError` if the method refuses the numbers of samples, or the network."""
+        for name, samples in zip(config.data.source_names, form.sources, strict=True):
+            config.check_samples("source", f"'{name}'", samples)
+        config.check_samples("target", f"'{config.data.target_name}'", form.labels)
+        key = repr((config.model, config.model_options, config.trained, form.shape, form.classes))
+        if key not in self._structures:
+            network = structure_of(make_model(config, form.shape, form.classes))
+            self._structures[key] = network, backbone_of(config, form.shape, form.classes) is not None
+        network, has_backbone = self._structures[key]
+        check_network(config, network, form.rest, has_backbone)
 
     def _with_weights(self, config: RunConfig, form: Form) -> RunConfig:
         """Return the run, with random weights if its own are missing, or would be downloaded."""

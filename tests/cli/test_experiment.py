@@ -90,6 +90,15 @@ def test_set_changes_settings_of_all_runs(fda):
         assert f"{key.replace('_', '-')} is " in report_of()
 
 
+def test_an_empty_table_of_options_drops_the_files(fda):
+    text = TEXT.replace('model = "mlp"', 'model = "lenet"\nmodel-options = { batch_norm = true }')
+    Path("noise.toml").write_text(text, encoding="utf-8")
+    code, _, err = fda(*SHORT, "--set", "model=mlp", "--set", "model-options=")
+    assert (code, err) == (0, "")
+    config = json.loads(Path("runs/noise/runs", FIRST, "config.json").read_text(encoding="utf-8"))["run"]
+    assert (config["model"], config["model_options"]) == ("mlp", {})
+
+
 def test_an_interrupt_says_how_to_go_on(fda, monkeypatch):
     monkeypatch.setattr(module, "run_all", lambda *_: signal.raise_signal(signal.SIGINT))
     again = f"fda experiment noise.toml {shlex.join(ONE)}"
@@ -151,8 +160,21 @@ def test_a_check_says_what_is_missing_and_the_cheapest_row_first_and_trains_noth
     assert last.startswith("Missing: the data folder 'nowhere/VLCS' is missing: get it from DomainBed")
     rows = [line.split("│")[1].strip() for line in lines if line.startswith("│")]
     assert rows == ["Target Only", "FedAvg"]
-    assert any(line.endswith("fda experiment photos.toml --only ROW") for line in lines)
+    again = "fda experiment photos.toml --data-dir nowhere --only ROW"
+    assert any(line.endswith(f"one after the other: {again}") for line in lines)
     assert not Path("runs").exists()
+
+
+def test_a_check_names_cells_that_cannot_run_and_refuses_what_the_run_would(fda):
+    Path("photos.toml").write_text(PHOTOS.replace("fedavg", "fedbn"), encoding="utf-8")
+    code, shown, _ = fda("experiment", "photos.toml", "--check", "--seeds", "2", "--only", "FedAvg")
+    assert code == 1
+    assert shown.splitlines()[-1].startswith(
+        "Cannot run: cell 'FedAvg, S': method 'fedbn' needs a network with"
+    )
+    for option, reason in {"--jobs=0": "jobs must be at least 1", "--track=x": "unknown tracker 'x'"}.items():
+        code, _, err = fda("experiment", "photos.toml", "--check", option)
+        assert (code, reason in err) == (2, True)
 
 
 # fda report

@@ -51,7 +51,7 @@ CALLS = {
     "run": (f"{SMALL} --output r", {"folder", "method", "seed", "last5", "test-samples"}),
     "compare": (f"{SMALL} --methods fedavg --seeds 1", {"folder", "rows", "failures", "left-out"}),
     "experiment": ("small.toml --only FedAvg", {"files", "rows", "failures"}),
-    "experiment --check": ("small.toml --only FedAvg", {"missing", "rows", "seconds"}),
+    "experiment --check": ("small.toml --only FedAvg", {"missing", "refused", "rows", "seconds"}),
     "tune": (f"{SMALL} --target-samples 60 --search epochs=1,2", {"searches", "failures"}),
     "report": ("first", {"files", "rows"}),
     "report --html": ("first", {"files", "rows"}),

@@ -399,7 +399,9 @@ def test_packed_records_have_the_results_of_the_runs_and_more_are_added(define, 
         assert np.ravel([*ours.values()]) == pytest.approx(
             np.ravel([*expected.values()]), rel=1e-3, nan_ok=True
         )
-    undrawn = records.for_page({"history": packed().at(("", "FedDA_Auto", "much"))[0].history}, define(with_row(row)))["history"]
+    undrawn = records.for_page(
+        {"history": packed().at(("", "FedDA_Auto", "much"))[0].history}, define(with_row(row))
+    )["history"]
     assert [bool(record["sources"]) for record in undrawn] == [False, True]
     shutil.rmtree(tmp_path / "out")
     run_experiment(auto, tmp_path / "out", rounds=3, **ONE)

@@ -110,3 +110,27 @@ def test_a_frozen_body_computes_features_once(tmp_path):
     changes = {"model": "conv3x64", "warmup_rounds": 0}
     (row,) = plan_experiment(closed, settings=changes, machine={"data_dir": str(tmp_path)}).rows
     assert (row.row, row.seconds) == ("Ridge", 0.0)
+
+
+def test_cells_that_cannot_run_are_named_with_the_reason_and_cost_nothing(tmp_path):
+    """Of a target's 16 images for training 17 cannot be labelled; with all labelled none is left for KD3A."""
+    write(tmp_path)
+    rows = {"rows": [{"label": "KD3A", "method": "kd3a"}, {"label": "CORAL", "method": "central:coral"}]}
+    for changes, rest, reasons in (
+        ({"target_samples": 17}, [], ["target-samples is 17, but there are only 16"]),
+        ({"target_samples": 16}, ["CORAL"], ["'kd3a' needs unlabelled training samples"]),
+        ({"only_sources": "photo"}, [], ["'central:coral' needs at least two sources"]),
+        (
+            {"model": "logistic"},
+            [],
+            ["'kd3a' needs a network with layers", "'central:coral' needs a network"],
+        ),
+    ):
+        plan = plan_experiment(
+            experiment_of("photos", PHOTOS | rows),
+            settings=changes | {"warmup_rounds": 0},
+            machine={"data_dir": str(tmp_path), "device": "cpu"},
+        )
+        assert plan.missing == ()
+        assert all(reason in told for reason, told in zip(reasons, plan.refused, strict=True))
+        assert not rest or [cost.row for cost in plan.rows] == rest
