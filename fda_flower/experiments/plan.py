@@ -234,10 +234,10 @@ class Stopwatch:
         config.check_samples("target", f"'{config.data.target_name}'", form.labels)
         key = repr((config.model, config.model_options, config.trained, form.shape, form.classes))
         if key not in self._structures:
-            network = structure_of(make_model(config, form.shape, form.classes))
-            self._structures[key] = network, backbone_of(config, form.shape, form.classes) is not None
-        network, has_backbone = self._structures[key]
-        check_network(config, network, form.rest, has_backbone)
+            structure = structure_of(make_model(config, form.shape, form.classes))
+            self._structures[key] = structure, backbone_of(config, form.shape, form.classes) is not None
+        structure, has_backbone = self._structures[key]
+        check_network(config, structure, form.rest, has_backbone)
 
     def _with_weights(self, config: RunConfig, form: Form) -> RunConfig:
         """Return the run, with random weights if its own are missing, or would be downloaded."""

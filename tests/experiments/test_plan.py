@@ -116,7 +116,7 @@ def test_cells_that_cannot_run_are_named_with_the_reason_and_cost_nothing(tmp_pa
     """Of a target's 16 images for training 17 cannot be labelled; with all labelled none is left for KD3A."""
     write(tmp_path)
     rows = {"rows": [{"label": "KD3A", "method": "kd3a"}, {"label": "CORAL", "method": "central:coral"}]}
-    for changes, rest, reasons in (
+    cases: tuple[tuple[dict[str, Any], list[str], list[str]], ...] = (
         ({"target_samples": 17}, [], ["target-samples is 17, but there are only 16"]),
         ({"target_samples": 16}, ["CORAL"], ["'kd3a' needs unlabelled training samples"]),
         ({"only_sources": "photo"}, [], ["'central:coral' needs at least two sources"]),
@@ -132,5 +132,5 @@ def test_cells_that_cannot_run_are_named_with_the_reason_and_cost_nothing(tmp_pa
             machine={"data_dir": str(tmp_path), "device": "cpu"},
         )
         assert plan.missing == ()
-        assert all(reason in told for reason, told in zip(reasons, plan.refused, strict=True))
+        assert all(reason in sentence for reason, sentence in zip(reasons, plan.refused, strict=True))
         assert not rest or [cost.row for cost in plan.rows] == rest
