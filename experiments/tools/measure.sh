@@ -31,9 +31,8 @@ fda experiment fashion_mnist_label --data-dir "$DIR" --seeds 1
 fda experiment source_labels --data-dir "$DIR" --seeds 1 --set source-samples=1000
 fda experiment target_samples_fashion_mnist --data-dir "$DIR" --seeds 1 --set source-samples=1000 --set warmup-rounds=12
 fda experiment target_samples_cifar10 --data-dir "$DIR" --seeds 1 --set dataset=cifar-10-subset
-for name in beta_cifar10 ablation_cifar10; do
-    fda experiment $name --data-dir "$DIR" --seeds 1 --set dataset=cifar-10-subset
-done
+fda experiment beta_cifar10 --data-dir "$DIR" --only 0 --only 0.2 --only 0.4 --only 0.6 --only 0.8 --only 1 --set dataset=cifar-10-subset
+fda experiment ablation_cifar10 --data-dir "$DIR" --seeds 1 --set dataset=cifar-10-subset
 fda experiment cifar10_noise --data-dir "$DIR" --seeds 1 --only 0.2 --only 0.4 --set dataset=cifar-10-subset
 fda experiment feddaf_cifar10 --data-dir "$DIR" --set dataset=cifar-10-subset
 fda experiment feddaf_mu --data-dir "$DIR" --set dataset=cifar-10-subset
