@@ -117,7 +117,7 @@ def run_server(
     unlabelled = target.info.get("unlabelled") if target else None
     has_backbone = backbone_of(config, shape, classes) is not None
     known = unlabelled if isinstance(unlabelled, int) else None
-    check_network(config, structure_of(model), known, has_backbone)
+    check_run_needs(config, structure_of(model), known, has_backbone)
     exchange = Exchange.of(model)
     strategy.buffer_names = exchange.buffers(model)
     initial = [to_record(exchange.layers(model))]
@@ -182,11 +182,11 @@ def check_data(config: RunConfig) -> tuple[FederatedDataset, Structure]:
     target = federation.domains.get(federation.target)
     unlabelled = None if target is None else target.unlabelled
     has_backbone = backbone_of(config, federation.shape, federation.classes) is not None
-    check_network(config, network, 0 if unlabelled is None else len(unlabelled), has_backbone)
+    check_run_needs(config, network, 0 if unlabelled is None else len(unlabelled), has_backbone)
     return all_data(config), network
 
 
-def check_network(config: RunConfig, network: Structure, unlabelled: int | None, has_backbone: bool) -> None:
+def check_run_needs(config: RunConfig, network: Structure, unlabelled: int | None, has_backbone: bool) -> None:
     """Raise a `ConfigError` if a run's method needs another network, or other data."""
     sources, rows = len(config.data.source_names), has_rows(config, config.data)
     facts = Facts(network, config.model, sources, unlabelled, config.task, has_backbone, rows)

@@ -30,7 +30,7 @@ from fda_flower.reporting.results import Place
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.network import backbone_of, make_model
 from fda_flower.runs.settings import SETTINGS
-from fda_flower.server_app import check_network
+from fda_flower.server_app import check_run_needs
 
 if TYPE_CHECKING:
     from fda_flower.clients.settings import LocalTraining
@@ -237,7 +237,7 @@ class Stopwatch:
             structure = structure_of(make_model(config, form.shape, form.classes))
             self._structures[key] = structure, backbone_of(config, form.shape, form.classes) is not None
         structure, has_backbone = self._structures[key]
-        check_network(config, structure, form.rest, has_backbone)
+        check_run_needs(config, structure, form.rest, has_backbone)
 
     def _with_weights(self, config: RunConfig, form: Form) -> RunConfig:
         """Return the run, with random weights if its own are missing, or would be downloaded."""
