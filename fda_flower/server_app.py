@@ -186,7 +186,9 @@ def check_data(config: RunConfig) -> tuple[FederatedDataset, Structure]:
     return all_data(config), network
 
 
-def check_run_needs(config: RunConfig, network: Structure, unlabelled: int | None, has_backbone: bool) -> None:
+def check_run_needs(
+    config: RunConfig, network: Structure, unlabelled: int | None, has_backbone: bool
+) -> None:
     """Raise a `ConfigError` if a run's method needs another network, or other data."""
     sources, rows = len(config.data.source_names), has_rows(config, config.data)
     facts = Facts(network, config.model, sources, unlabelled, config.task, has_backbone, rows)

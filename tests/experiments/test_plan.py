@@ -125,7 +125,8 @@ def test_cells_that_cannot_run_are_named_with_the_reason_and_cost_nothing(tmp_pa
             [],
             ["'kd3a' needs a network with layers", "'central:coral' needs a network"],
         ),
-    ):
+    )
+    for changes, rest, reasons in cases:
         plan = plan_experiment(
             experiment_of("photos", PHOTOS | rows),
             settings=changes | {"warmup_rounds": 0},
