@@ -222,7 +222,8 @@ class Stopwatch:
             ("target", (form.labels + unlabelled,), config.target_training),
         ):
             steps, head = sum(map(training.steps, sizes)) / training.epochs, heads.get(role, 0)
-            for part, trained in (("all", epochs.get(role, 0) - head), ("head", head)):
+            parts: tuple[tuple[Part, float], ...] = (("all", epochs.get(role, 0) - head), ("head", head))
+            for part, trained in parts:
                 if trained:
                     seconds += trained * steps * self._measured(config, form, training, part)[0]
         return seconds
