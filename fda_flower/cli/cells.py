@@ -110,7 +110,7 @@ def show_plan(plan: "Plan", command: str) -> None:
     lines = [f"Missing: {sentence}" for sentence in plan.missing] or ["No file is missing"]
     lines += [f"Cannot run: {sentence}" for sentence in plan.refused]
     rows = [{"row": each.row, "runs": each.runs, "seconds": each.seconds} for each in plan.rows]
-    found = {"missing": [*plan.missing], "refused": [*plan.refused]}
-    out.result({**found, "rows": rows, "seconds": plan.seconds}, *lines)
+    reasons = {"missing": [*plan.missing], "refused": [*plan.refused]}
+    out.result({**reasons, "rows": rows, "seconds": plan.seconds}, *lines)
     if plan.missing or plan.refused:
         raise typer.Exit(1)
