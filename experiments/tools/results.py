@@ -33,11 +33,14 @@ from fda_flower.reporting import FIGURES, REPORTS
 from fda_flower.reporting.reports import Report
 from fda_flower.reporting.tables import Heading, Markdown, Table, markdown
 
-sys.path.append(str(Path(__file__).parent / "board"))  # the plug-in need not be installed here
+# The plug-ins need not be installed here.
+sys.path += [str(Path(__file__).parent / plug_in) for plug_in in ("board", "cifar10_subset")]
+from cifar10_subset import SUBSET
 from fda_board import RBF
 from fda_board.regret import REGRET, plot_regret
 
-DATASETS["rbf"], REPORTS["regret"], FIGURES["regret"] = RBF, REGRET, plot_regret
+DATASETS["rbf"], DATASETS["cifar-10-subset"] = RBF, SUBSET
+REPORTS["regret"], FIGURES["regret"] = REGRET, plot_regret
 
 TABLES, PAGES = (Path(__file__).parents[1] / name for name in ("tables", "results"))
 REFERENCES = ("Oracle",)
