@@ -288,7 +288,7 @@ def form_of_head(client: DomainClient, samples: Samples) -> tuple[tuple[int, ...
 def _few(
     client: DomainClient, samples: Samples, config: Settings, most: int
 ) -> Callable[[Layers], NDArray[np.float32]]:
-    """Return a function of a model, that returns its features of the first samples, at most that many."""
+    """Return a function from a model to its features of `most` samples, drawn by the round, or of all."""
     seed = derive_seed(client.seed, "few", config[SERVER_ROUND], client.domain.name)
     chosen = np.random.default_rng(seed).permutation(len(samples))[:most]
     passes = client.passes(config, "features", samples.take(np.sort(chosen)))

@@ -275,7 +275,7 @@ def withheld(settings: PrivacySettings, question: type[Question]) -> tuple[list[
     if releases is None:
         return [name for name in answer.array_names() if _part(name) not in ARRAYS_OF_ANSWERS], []
     fields = [_part(name) for name in answer.releases() if not answer.may_lack(name)]
-    figures = [_shown(part) for part in fields if not _is_released(part, releases)]
+    figures = [_name_of(part) for part in fields if not _is_released(part, releases)]
     return [], [name for name in figures if not _is_open(name, settings)]
 
 
@@ -283,7 +283,7 @@ def _part(field: str) -> str:
     return f"{Answer.record_name}/{field}"
 
 
-def _shown(part: str) -> str:
+def _name_of(part: str) -> str:
     """Return the name in ``dp-allow`` of a part of an answer."""
     return part.split("/")[1].replace("_", "-")
 
@@ -387,17 +387,17 @@ def _protect_answer(content: RecordDict, settings: PrivacySettings, releases: Re
     parts = [_part(field) for field in numbers]
     parts += [name for name in content if name.startswith(f"{Answer.record_name}/")]
     for part in parts:
-        shown = _shown(part)
+        name = _name_of(part)
         if _is_released(part, releases):
             continue
         if part in content.array_records:
-            raise PrivacyError(f"'{shown}' of its answer has no known sensitivity: choose another method")
-        if not _is_open(shown, settings):
+            raise PrivacyError(f"'{name}' of its answer has no known sensitivity: choose another method")
+        if not _is_open(name, settings):
             raise PrivacyError(
-                f"'{shown}' of its answer follows from the site's data: name it in the site's dp-allow, and "
+                f"'{name}' of its answer follows from the site's data: name it in the site's dp-allow, and "
                 "it leaves without noise, or choose a method that does not need it"
             )
-        allowed[part] = shown
+        allowed[part] = name
     return allowed
 
 

@@ -124,8 +124,8 @@ class FedRep(LocalPart):
 
     def epochs_of_head(self, rounds: int, warmup: int, epochs: Epochs, labels: int) -> Epochs:
         """Return the epochs of the head: all but the body's, and the warm-up's."""
-        each = rounds * self.head_epochs
-        return {"source": each, "target": each + self.final_head_epochs}
+        total = rounds * self.head_epochs
+        return {"source": total, "target": total + self.final_head_epochs}
 
 
 class FedBN(LocalPart):
