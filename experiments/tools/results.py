@@ -39,9 +39,6 @@ from cifar10_subset import SUBSET
 from fda_board import RBF
 from fda_board.regret import REGRET, plot_regret
 
-DATASETS["rbf"], DATASETS["cifar-10-subset"] = RBF, SUBSET
-REPORTS["regret"], FIGURES["regret"] = REGRET, plot_regret
-
 TABLES, PAGES = (Path(__file__).parents[1] / name for name in ("tables", "results"))
 REFERENCES = ("Oracle",)
 """Rows that are no method, and so do not lead."""
@@ -60,6 +57,12 @@ FIGURES_HERE = {
     **{name: {"best-rule": plot_best_rule} for name in ("synthetic", "synthetic_small")},
 }
 """Figures that only our own pages have, by experiment and name."""
+
+
+def register() -> None:
+    """Add what the plug-ins name, in each process that makes pages."""
+    DATASETS["rbf"], DATASETS["cifar-10-subset"] = RBF, SUBSET
+    REPORTS["regret"], FIGURES["regret"] = REGRET, plot_regret
 
 
 def experiment(name: str, entry: Mapping[str, str], pictures: bool) -> dict[Path, str]:
@@ -178,6 +181,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, and fail if a file differs")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="the pages of these experiments alone")
     chosen = parser.parse_args()
+    register()
     for folder in chosen.pack:
         print(f"packed: {pack(folder).relative_to(PAGES)}")
     verdicts = tomllib.loads((PAGES / "verdicts.toml").read_text(encoding="utf-8"))
@@ -189,7 +193,7 @@ def main() -> int:
     needed = {*(chosen.only or sizes), *(name for name in sizes if not (PAGES / f"{name}.csv").exists())}
     names = sorted(needed, key=lambda name: sizes[name], reverse=True)  # the longest first
     drawn = {*(chosen.only or sizes)} if chosen.pictures and not chosen.check else set()
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), initializer=register) as pool:
         entries = [verdicts[name] for name in names]
         made = [*pool.map(experiment, names, entries, [name in drawn for name in names])]
     texts = {path: text for each in made for path, text in each.items()}
