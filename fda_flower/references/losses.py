@@ -50,8 +50,8 @@ class Reference(CommonOptions, ABC):
 
     The options `warmup_rounds`, in which it trains only on the sources' pooled samples,
     `learning_rate_factor` and `outcomes` have the same meaning as for strategies. `average`,
-    `max_update_norm` and `source_mean` are a `ConfigError`, because there are no clients' models, and so is
-    `evaluate_every`, because each round is evaluated.
+    `max_update_norm`, `source_mean` and `buffers` are a `ConfigError`, because there are no clients' models,
+    and so is `evaluate_every`, because each round is evaluated.
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
@@ -74,6 +74,7 @@ class Reference(CommonOptions, ABC):
             ("average", None, clients),
             ("max_update_norm", None, clients),
             ("source_mean", "mean", clients),
+            ("buffers", "mean", clients),
             ("evaluate_every", 1, "but a centralised reference evaluates in each round"),
         ):
             if (value := getattr(self, name)) != none:

@@ -324,6 +324,7 @@ def test_adaptation_reports_the_last_round_and_holds_nothing_out(small):
         ({"method": "central:erm", "average": "ema:0.9"}, ("average", "ema:0.9")),
         ({"method": "central:mme", "max_update_norm": 1.0}, ("max_update_norm", 1.0)),
         ({"method": "central:mme", "source_mean": "median"}, ("source_mean", "median")),
+        ({"method": "central:erm", "buffers": "adabn"}, ("buffers", "adabn")),
         ({"method": "central:mme", "evaluate_every": 2}, ("evaluate_every", 2)),
     ],
 )
