@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,13 @@ from fda_flower.files import only_writer, output_error, write_atomically
 from fda_flower.names.options import Count, read_list, read_value
 from fda_flower.records.folder import ANSWERS, SAMPLES, check_answers, check_same_data
 from fda_flower.records.record import has_ended
-from fda_flower.reporting.results import Place, RecordedRun
+from fda_flower.reporting.results import Place, RecordedRun, file_name
 from fda_flower.reporting.summary import REFUSED
 from fda_flower.reporting.trackers import check_trackers
 from fda_flower.runs.config import RunConfig
 
 if TYPE_CHECKING:
+    from fda_flower.running.attacks import Attack
     from fda_flower.running.processes import Progress, Task
 
 
@@ -119,6 +121,9 @@ def run_experiment(
         _check_free(folder, mark)
         earlier = read_runs(folder) if (folder / MARK).exists() else {}
         todo = [task for task in tasks if not _is_done(task, earlier.get(task.name))]
+        names = {task.name for task in tasks}
+        others = {name: run for name, run in earlier.items() if name not in names}
+        _check_others(experiment, folder, others, overrides, changed)
         _claim(experiment, folder, mark)
         return run_tasks(todo, jobs, on_progress, len(tasks) - len(todo))
 
@@ -146,21 +151,7 @@ def _is_done(task: "Task", run: RecordedRun | None) -> bool:
     """
     if run is None:
         return False
-    attack = {} if task.how.attack is None else task.how.attack.settings()
-    ours, default = (
-        json.loads(json.dumps(fingerprint))
-        for fingerprint in (task.config.fingerprint() | attack, RunConfig().fingerprint())
-    )
-    theirs = {**default, **run.fingerprint}
-    theirs.pop("strategy", None)  # it follows from the settings
-    if theirs != ours:
-        keys = sorted(key for key in {*theirs, *ours} if theirs.get(key) != ours.get(key))
-        differences = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} asked for" for k in keys)
-        raise ConfigError(
-            f"'{task.run_folder}' is from another configuration ({differences}): choose another --output",
-            thing=str(task.run_folder),
-            value=differences,
-        )
+    _check_same(task.run_folder, run, task.config, task.how.attack)
     if SAMPLES in run.notes:
         from fda_flower.datasets.federation import data_digests  # loads PyTorch
 
@@ -174,6 +165,55 @@ def _is_done(task: "Task", run: RecordedRun | None) -> bool:
         check_answers(run.fingerprint, run.notes[ANSWERS], answers)
     ended = has_ended(run.history, task.config.all_rounds, task.config.patience)
     return run.whole and (ended or REFUSED in run.summary)
+
+
+def _check_same(
+    folder: Path, run: RecordedRun, config: RunConfig, attack: "Attack | None", but: Collection[str] = ()
+) -> None:
+    """Raise a `ConfigError` unless a folder's run has a configuration and attack, `but` some settings."""
+    ours, default = (
+        json.loads(json.dumps(fingerprint))
+        for fingerprint in (
+            config.fingerprint() | (attack.settings() if attack else {}),
+            RunConfig().fingerprint(),
+        )
+    )
+    theirs = {**default, **run.fingerprint}
+    ignored = {"strategy", *but}  # the strategy follows from the settings
+    keys = sorted(key for key in {*theirs, *ours} - ignored if theirs.get(key) != ours.get(key))
+    if keys:
+        differences = ", ".join(f"{k}: {theirs.get(k)!r} there, {ours.get(k)!r} asked for" for k in keys)
+        raise ConfigError(
+            f"'{folder}' is from another configuration ({differences}): choose another --output",
+            thing=str(folder),
+            value=differences,
+        )
+
+
+def _check_others(
+    experiment: Experiment,
+    folder: Path,
+    others: Mapping[str, RecordedRun],
+    overrides: Mapping[str, Any],
+    changed: Mapping[str, Any],
+) -> None:
+    """Raise a `ConfigError` if a run that was not requested again is not of its cell's configuration.
+
+    It is in the report, next to the requested ones. A cell without its data here has no configuration.
+    """
+    places = {file_name(place): place for place in experiment.places}
+    configs: dict[Place, RunConfig | None] = {}
+    for name, run in others.items():
+        place = places.get(name.rpartition("-seed")[0])
+        if place is None or REFUSED in run.summary:
+            continue
+        if place not in configs:
+            configs[place] = None
+            with suppress(ConfigError):
+                configs |= experiment.configs([place], experiment.seeds[0], overrides)
+        if (config := configs[place]) is not None:
+            attack = experiment.attack(place, config, changed)
+            _check_same(folder / RUNS / name, run, config, attack, but=("seed",))
 
 
 def chosen_places(experiment: Experiment, only: Collection[str]) -> list[Place]:

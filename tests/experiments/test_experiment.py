@@ -349,13 +349,15 @@ def test_the_folder_of_another_experiment_is_refused_and_stays_as_it_is(
     before = files_of(out)
     trained.clear()
     changed = define(TEXT.replace("std = 0.1", "std = 0.15"))
-    for other, settings, thing in (
+    for other, how, thing in (
         (define(name="other"), {}, out),
-        (experiment, {"epochs": 2}, out),
+        (experiment, {"settings": {"epochs": 2}}, out),
         (changed, {}, out / "runs" / FIRST),
+        (changed, {"only": ["Target Only"]}, out / "runs" / FIRST),
+        (changed, {"seeds": [1]}, out / "runs" / FIRST),
     ):
         with pytest.raises(ConfigError, check=names(str(thing))):
-            run_experiment(other, out, rounds=1, settings=settings)
+            run_experiment(other, out, rounds=1, **how)
     assert trained == []
     assert files_of(out) == before
     changed = define(TEXT.replace("std = 0.5", "std = 0.6"))  # a change of other cells does not matter
