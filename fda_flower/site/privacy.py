@@ -27,12 +27,14 @@ from fda_flower.site.sensitivities import (
 from fda_flower.site.words import KEPT, may_leave, told
 from fda_flower.wire import protocol
 from fda_flower.wire.asked.ridge import SumRows
-from fda_flower.wire.internals import ClientAppCallable, error_reply, of_type
+from fda_flower.wire.internals import ClientAppCallable, error_reply
 from fda_flower.wire.protocol import to_layers, to_record
 from fda_flower.wire.questions import Question
 
 BEFORE, AFTER = "epsilon-before", "epsilon-after"
 """Entries of `protocol.LOGGED`: the ``ε`` that a site had spent before a message, and after its reply."""
+SIZES = "privacy.sizes"
+"""A node's record of what it told of its test set, for evaluations that may tell no more."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ class DifferentialPrivacy:
         kind = message.metadata.message_type
         if kind == protocol.ROLE_QUERY:
             reply = call_next(message, context)
-            return reply if reply.has_error() else self._without_counts(reply, context)
+            return reply if reply.has_error() else self._role(reply, context)
         remove_claims(message.content)
         with told():
             site = self._site_of(context)
@@ -190,9 +192,14 @@ class DifferentialPrivacy:
                 return Message(Error(protocol.BUDGET_CODE, reason), reply_to=message)
             return error_reply(message, reason)
 
-    def _without_counts(self, reply: Message, context: Context) -> Message:
-        """Return an answer to the role query that tells of no rare class or event if the site adds noise."""
+    def _role(self, reply: Message, context: Context) -> Message:
+        """Return an answer to the role query that tells of no rare class or event if the site adds noise.
+
+        The size that it tells of the test set is noted in the node's state.
+        """
         info = protocol.settings_in(reply.content, protocol.INFO)
+        if protocol.TEST in info:
+            context.state[SIZES] = ConfigRecord({protocol.TEST: info[protocol.TEST]})
         counts = {protocol.HEADLINE, protocol.FEW_EVENTS}
         if counts & info.keys() and self._site_of(context) is not None:
             rest = {name: value for name, value in info.items() if name not in counts}
@@ -294,9 +301,9 @@ def _evaluate_silently(
 ) -> Message:
     """Let the app evaluate; return the size of its test set, and what the site's dp-allow names.
 
-    A failure, which may depend on data, has the answer of a success, since the role query tells the size.
+    A failure, which may depend on data, has the answer of a success: the size is the role query's, or 0.
     """
-    size = _sizes(message, context, call_next).get(protocol.TEST, 0)
+    size = protocol.settings_in(context.state, SIZES).get(protocol.TEST, 0)
     try:
         content = _ask(site, message, context, call_next).content
         uncovered = protect_evaluation(content, site.settings)
@@ -306,16 +313,6 @@ def _evaluate_silently(
     content[protocol.METRICS] = MetricRecord({**metrics, protocol.NUM_EXAMPLES: int(str(size))})
     _tell(content, site, uncovered)
     return Message(content, reply_to=message)
-
-
-def _sizes(message: Message, context: Context, call_next: ClientAppCallable) -> ConfigRecord:
-    """Return what the app answers to the role query; nothing if it does not."""
-    try:
-        reply = call_next(of_type(message, protocol.ROLE_QUERY), context)
-    except Exception as error:  # it is the same whatever the message asks
-        log(WARNING, "The app does not tell its sizes: %s", error)
-        return ConfigRecord()
-    return ConfigRecord() if reply.has_error() else protocol.settings_in(reply.content, protocol.INFO)
 
 
 def _tell(content: RecordDict, site: PrivateSite, uncovered: list[str]) -> None:

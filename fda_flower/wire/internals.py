@@ -6,7 +6,6 @@ A new version of Flower can break only these two modules.
 needs, the import of this module raises a `RunError` that says so; others are imported where they are used.
 """
 
-import copy
 import hashlib
 import json
 import math
@@ -162,13 +161,6 @@ def lacks_evaluation(app: ClientApp) -> bool:
 def failed(metadata: Any, reason: str) -> Message:
     """Return an error in place of a reply that arrived with this metadata."""
     return make_message(metadata=metadata, error=Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason))
-
-
-def of_type(message: Message, kind: str) -> Message:
-    """Return an empty message of another type between the same two."""
-    metadata = copy.copy(message.metadata)
-    metadata.message_type = kind
-    return emptied(metadata)
 
 
 def emptied(metadata: Any) -> Message:

@@ -111,6 +111,7 @@ def test_mixtures_target_sends_nothing_that_costs():
     assert last["target"] == {"epsilon": 0.0, "delta": DELTA}
     assert last["source-1"]["epsilon"] == epsilon([(2.0, 2)], DELTA)
     assert "accuracy" not in result.history[-1]
+    assert result.history[-1]["test-examples"] == result.history[0]["sizes"]["target"]["test"] > 0
 
 
 def test_a_run_stops_before_the_budget_with_its_checkpoint_and_goes_on_with_a_larger_one(tmp_path):
@@ -829,25 +830,18 @@ def test_without_a_report_a_failed_evaluation_is_answered_like_another(unit, in_
     """Else each failure, which a server can bring about, tells something of the data for no ε."""
     mod = DifferentialPrivacy(lambda context: PrivateSite("a", PrivacySettings(**unit, dp_report="none")))
 
-    def app(evaluation):
-        def answer(message, context):
-            if message.metadata.message_type == "query.role":
-                sizes = ConfigRecord({"test-examples": 9})
-                return Message(RecordDict({"info": sizes}), reply_to=message)
-            return evaluation(message, context)
-
-        return answer
+    def role(message, context):
+        return Message(RecordDict({"info": ConfigRecord({"test-examples": 9})}), reply_to=message)
 
     def success(message, context):
         records = {"metrics": MetricRecord({"num-examples": 9, "accuracy": 0.5})}
         answer = {"answer": ConfigRecord({"alone": 3}), "answer/weights": ConfigRecord({"x": 0.5})}
         return Message(RecordDict({**records, **answer}), reply_to=message)
 
-    apps = [success, failing_app(ValueError("row 7")), failing_app("no")]
-    replies = [
-        mod(asking("evaluate", arrays=initial(), config=ConfigRecord()), context(), app(each))
-        for each in apps
-    ]
+    replies = []
+    for evaluate in (success, failing_app(ValueError("row 7")), failing_app("no")):
+        mod(asking("query.role"), node := context(), role)
+        replies.append(mod(asking("evaluate", arrays=initial(), config=ConfigRecord()), node, evaluate))
     contents = [{name: dict(record) for name, record in reply.content.items()} for reply in replies]
     assert contents[0] == contents[1] == contents[2]
     assert contents[0]["metrics"] == {"num-examples": 9}
