@@ -23,7 +23,7 @@ from fda_flower.errors import ConfigError, invalid, near
 from fda_flower.files import only_writer, read_json, usable_cores
 from fda_flower.names.options import Count, read_value, split_options
 from fda_flower.names.packages import importing
-from fda_flower.records.record import COSTS, Record, headline, round_line
+from fda_flower.records.record import COSTS, UNCOVERED, Record, headline, round_line
 from fda_flower.reporting.trackers import check_trackers, read_names
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.request import Request
@@ -180,6 +180,9 @@ def _conclusion(result: "RunResult", folder: Path) -> list[str]:
             f"Privacy: the largest ε is {largest['epsilon']:.4g}, of {domain} "
             f"(δ = {largest['delta']:g}{', for each patient by dp-group' if 'unit' in largest else ''})"
         )
+        bare = {name: each[UNCOVERED] for name, each in spent.items() if each.get(UNCOVERED)}
+        names = (f"{', '.join(records)} of {name}" for name, records in bare.items())
+        lines += [f"No ε covers what left without noise: {'; '.join(names)}"] if bare else []
     return lines
 
 

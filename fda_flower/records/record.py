@@ -90,6 +90,9 @@ LAST = 5
 DESCRIBED = "described"
 """Entry of a record that says what sites have, without training; see `fda_flower.records.alike`."""
 
+UNCOVERED = "uncovered"
+"""Entry of a domain's privacy in a record: the parts of its replies that left without noise."""
+
 NOT_EVALUATED = "target not evaluated"
 
 

@@ -13,7 +13,7 @@ from fda_flower.metrics import CONFIDENCE, METRICS, UNITS, full_title
 from fda_flower.names.tasks import Task
 from fda_flower.names.words import counted, of_units
 from fda_flower.records.parts import describe_parts
-from fda_flower.records.record import TEST_EXAMPLES, Record
+from fda_flower.records.record import TEST_EXAMPLES, UNCOVERED, Record
 from fda_flower.reporting.alike import Described, alike_lines, alike_notes, alike_table, described_in
 from fda_flower.reporting.labels import table_of_labels
 from fda_flower.reporting.results import RecordedRun
@@ -351,12 +351,21 @@ def _privacy(history: Sequence[Record]) -> list[Part]:
     spent_by_site = largest_epsilons(history)
     if not spent_by_site:
         return ["No noise was added: what left the sites has no guarantee of differential privacy."]
-    header = ["domain", "protects", "ε", "δ"]
+    header = ["domain", "protects", "ε", "δ", "left without noise"]
     rows = [
-        [name, f"each {spent.get('unit', 'site')}", f"{spent['epsilon']:.4g}", f"{spent['delta']:g}"]
+        [
+            name,
+            f"each {spent.get('unit', 'site')}",
+            f"{spent['epsilon']:.4g}",
+            f"{spent['delta']:g}",
+            ", ".join(spent.get(UNCOVERED, ())) or "-",
+        ]
         for name, spent in spent_by_site.items()
     ]
-    return ["Differential privacy, the most that each site has spent:", Table(header, rows)]
+    about = (
+        "Differential privacy, the most that each site has spent. It covers nothing that left without noise:"
+    )
+    return [about, Table(header, rows)]
 
 
 def _limits(run: RecordedRun, model: Model) -> list[Part]:

@@ -23,6 +23,7 @@ from fda_flower.records.record import (
     MEAN_OF_LABELS,
     MOST_FREQUENT,
     TEST_EXAMPLES,
+    UNCOVERED,
     VALIDATION,
     Record,
     chosen_round,
@@ -131,13 +132,18 @@ def theory_of(history: Sequence[Record]) -> dict[str, Any]:
 
 
 def largest_epsilons(history: Sequence[Record]) -> dict[str, Record]:
-    """Return each noisy domain's privacy record with the largest ``ε``."""
+    """Return each noisy domain's privacy record with the largest ``ε``, and all that left without noise."""
     largest: dict[str, Record] = {}
+    bare: dict[str, set[str]] = {}
     for record in history:
         for domain, spent in record.get("privacy", {}).items():
+            bare.setdefault(domain, set()).update(spent.get(UNCOVERED, ()))
             if domain not in largest or spent["epsilon"] >= largest[domain]["epsilon"]:
                 largest[domain] = spent
-    return dict(sorted(largest.items()))
+    return {
+        domain: {**largest[domain], **({UNCOVERED: sorted(bare[domain])} if bare[domain] else {})}
+        for domain in sorted(largest)
+    }
 
 
 def last_evaluation(history: Sequence[Record], metric: str = ACCURACY) -> dict[str, Any]:

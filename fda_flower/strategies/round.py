@@ -17,7 +17,7 @@ from fda_flower.metrics import (
     of_mean,
 )
 from fda_flower.names.words import by_reason, listed
-from fda_flower.records.record import MEAN_OF_LABELS, TEST_EXAMPLES, Record
+from fda_flower.records.record import MEAN_OF_LABELS, TEST_EXAMPLES, UNCOVERED, Record
 from fda_flower.strategies.evaluations import DETAILS, evaluated, left_out, read_details, read_metrics
 from fda_flower.strategies.nodes import Node, match_replies
 from fda_flower.strategies.replies import (
@@ -55,8 +55,8 @@ def record_privacy(record: Record, node: Node, info: Mapping[str, Any]) -> None:
         privacy["unit"] = "patient"
     known = record.setdefault("privacy", {}).get(node.domain, {})
     names = uncovered[:MOST_UNCOVERED] if isinstance(uncovered, list) else []
-    if named := {*known.get("uncovered", ()), *(printable(str(name)) for name in names)}:
-        privacy["uncovered"] = sorted(named)
+    if named := {*known.get(UNCOVERED, ()), *(printable(str(name)) for name in names)}:
+        privacy[UNCOVERED] = sorted(named)
     record["privacy"][node.domain] = privacy
 
 

@@ -52,15 +52,16 @@ def test_the_averaged_model_has_scores_of_its_own_without_the_warm_up_rounds(his
 
 def test_held_rounds_dropped_replies_and_seconds_are_summed_and_the_largest_epsilons_found(record):
     rounds = [
-        record(1, 0.1, seconds=2.0) | {"privacy": {"a": {"epsilon": 3.0}}},
+        record(1, 0.1, seconds=2.0) | {"privacy": {"a": {"epsilon": 3.0, "uncovered": ["evaluation"]}}},
         record(2, 0.1, held="no usable reply of the target", dropped=["target"], seconds=3.0),
         record(3, 0.1, held="0 usable replies of sources", dropped=["a", "b"], seconds=4.0)
-        | {"privacy": {"b": {"epsilon": 1.0}, "a": {"epsilon": 2.0}}},
+        | {"privacy": {"b": {"epsilon": 1.0}, "a": {"epsilon": 2.0, "uncovered": ["arrays"]}}},
     ]
     summary = summarise(rounds)
     assert (summary["held-rounds"], summary["dropped"]) == (2, 3)
     assert summary["seconds"] == pytest.approx(2.5 + 3.5 + 4.5)
-    assert summary["privacy"] == {"a": {"epsilon": 3.0}, "b": {"epsilon": 1.0}}
+    bare = ["arrays", "evaluation"]
+    assert summary["privacy"] == {"a": {"epsilon": 3.0, "uncovered": bare}, "b": {"epsilon": 1.0}}
 
 
 @pytest.mark.parametrize(
