@@ -121,17 +121,17 @@ def by_patient(
     patients : str
         Who is a patient: `ROW`, or a value of the option ``group``.
     run : str
-        The option ``group`` of the run. A column by which only the run groups is no input.
+        The option ``group`` of a run at a site. A column by which only the run groups is no input.
     options : Mapping
-        The other options.
+        The other options; a ``group`` among them is of those who also say who is a patient.
     found : Collection[str]
         Options that follow from the data.
 
     Raises
     ------
     ConfigError
-        If the data set has no option ``group``, or if an option is open that would follow from the samples
-        of all patients.
+        If the data set has no option ``group``, if `options` have another group, or if an option is open
+        that would follow from the samples of all patients.
     """
     parameters, options = inspect.signature(build).parameters, dict(options)
     if patients != ROW and "group" not in parameters:
@@ -146,9 +146,13 @@ def by_patient(
         raise invalid("dp-unit", "patient", remedy, why)
     if "group" not in parameters:
         return options | ({"group": run} if run else {})
-    group, before = "" if patients == ROW else patients, str(options.get("group") or "")
+    group = "" if patients == ROW else patients
+    if (own := str(options.get("group") or "")) not in ("", group):
+        remedy = "let both name the same patients, or leave the option out"
+        why = f"but the data's own option 'group' is '{own}', which keeps other samples together"
+        raise invalid("dp-group", patients, remedy, why)
     names = split_names("option 'ignore'", text) if (text := str(options.get("ignore") or "")) else ()
-    ignored = tuple(dict.fromkeys(name for name in (*names, before, run) if name not in ("", group)))
+    ignored = tuple(dict.fromkeys(name for name in (*names, run) if name not in ("", group)))
     if "ignore" in parameters and ignored != tuple(names):
         options["ignore"] = join_names(ignored)
     return options | {"group": group}

@@ -52,9 +52,10 @@ def _dataset_options(entry: Dataset, values: Mapping[str, Any]) -> Pairs:
     """Return the options with those in the data's folder, and those that follow from it if it is here."""
     what, patients = f"data set '{values['dataset']}'", values["patients"]
     options = dict(values["dataset_options"])
-    group = str(options.pop("group", "")) if patients else ""
+    at_site = values["site"] is not None and not entry.public
+    group = str(options.pop("group", "")) if patients and at_site else ""
     completed: dict[str, Any] = {}
-    if values["site"] is not None and not entry.public:
+    if at_site:
         options = _options_at_site(what, entry, values, options)
     else:
         folder = None if values["data_dir"] is None else Path(values["data_dir"]).expanduser()

@@ -108,10 +108,10 @@ OWN: dict[str, Any] = {"dataset": "table", "model": "logistic", "target": "south
     ("group", "of_run", "own", "found"),
     [
         ("patient", {"group": "visit", "ignore": "patient"}, "", ("patient", "visit")),
-        ("patient", {"group": "", "ignore": "visit,patient"}, 'group = "ward"', ("patient", "visit,ward")),
+        ("patient", {"group": "", "ignore": "visit,patient"}, "", ("patient", "visit")),
         ("patient", {}, 'group = "patient"', ("patient", "")),
         ("row", {"group": "patient"}, "", ("", "patient")),
-        ("row", {}, 'group = "patient"\nignore = "visit"', ("", "visit,patient")),
+        ("row", {"group": "patient"}, 'ignore = "visit"', ("", "visit,patient")),
     ],
 )
 def test_the_site_says_who_is_a_patient_whatever_the_run_groups(group, of_run, own, found, tmp_path):
@@ -123,7 +123,8 @@ def test_the_site_says_who_is_a_patient_whatever_the_run_groups(group, of_run, o
     }
     node |= {"dp-unit": "patient", "dp-group": group, "dp-noise": 1.0}
     options = {"domains": "north,south", "classes": "0,1", **of_run}
-    private: dict[str, Any] = {"dp_unit": "patient", "dp_group": "visit", "dp_noise": 2.0}
+    run_group = of_run.get("group") or "visit"
+    private: dict[str, Any] = {"dp_unit": "patient", "dp_group": run_group, "dp_noise": 2.0}
     plain, of_patients = (
         at_node(RunConfig(**OWN, **more, method="fedavg", dataset_options=options), Site.read(node, 7))[0]
         for more in ({}, private)
@@ -131,6 +132,21 @@ def test_the_site_says_who_is_a_patient_whatever_the_run_groups(group, of_run, o
     read = dict(plain.data.dataset_options)
     assert (read["group"], read.get("ignore", "")) == found
     assert dict(of_patients.data.dataset_options)["group"] == found[0]
+
+
+@pytest.mark.parametrize(("group", "own"), [("row", "patient"), ("patient", "ward")])
+def test_who_is_a_patient_is_said_in_one_way(group, own, tmp_path):
+    """A site's two files, or a run's two options: else a patient's samples were in training and in test."""
+    private: dict[str, Any] = {"dp_unit": "patient", "dp_group": group, "dp_noise": 1.0}
+    options = {"domains": "north,south", "classes": "0,1"}
+    with pytest.raises(ConfigError, check=names("dp-group", group)):
+        RunConfig(**OWN, **private, method="fedavg", dataset_options={**options, "group": own})
+    (tmp_path / "fda.toml").write_text(f'group = "{own}"')
+    folders = {"data-dir": str(tmp_path), "state-dir": str(tmp_path)}
+    node = {**folders, "domain": "north", **{key.replace("_", "-"): value for key, value in private.items()}}
+    run = RunConfig(**OWN, method="fedavg", dataset_options=options)
+    with pytest.raises(ConfigError, check=names("dp-group", group)):
+        at_node(run, Site.read(node, 7))
 
 
 def test_a_run_does_not_say_who_is_a_patient_of_a_site(tmp_path):
