@@ -25,6 +25,7 @@ from fda_flower.site.records import (
 from fda_flower.site.secure_with import Fingerprints, refuses_keys, refuses_sum
 from fda_flower.site.words import WithheldError
 from fda_flower.wire import protocol
+from fda_flower.wire.asked.columns import DescribeColumns
 from fda_flower.wire.asked.secure_sums import MaskSums
 from fda_flower.wire.questions import Answer, Question
 from fda_flower.wire.releases import OF_SUMS, Release
@@ -34,6 +35,8 @@ STRANGERS = (
     "sources and their keys in the node configuration's secure-with, or trust the server by secure-with = any"
 )
 
+OF_COLUMNS = {each.message_type() for each in (DescribeColumns, MaskSums)}
+"""Types of messages by which runs on tables, not all runs, learn what the columns have in common."""
 ANNOUNCED = {protocol.OPEN_SUMS: Release.SUMS, protocol.FEATURES: Release.SAMPLES}
 """What a run releases by what it says in the role query."""
 
@@ -328,10 +331,10 @@ class Rules:
         return f"the site allows the methods {allowed}, not '{asked.method}': choose one of them"
 
     def _another_question(self, asked: Asked) -> str | None:
+        """Return why the site does not answer a message, or what a run that asks for its role will ask."""
         plain = (protocol.TRAIN, protocol.EVALUATE)
-        if asked.kind not in plain:
-            return None
-        for kind in asked.asks:
+        coming = sorted({*(asked.messages or ())} - OF_COLUMNS)
+        for kind in asked.asks if asked.kind in plain else coming:
             if reason := self._another(asked, kind, kind in plain):
                 return reason
         return None

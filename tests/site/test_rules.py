@@ -162,9 +162,13 @@ def test_methods_are_allowed_by_name(allowed, known, method, reason):
     ],
 )
 def test_questions_are_allowed_by_the_type_of_their_messages(allowed, kind, is_refused):
-    found = rule("allow-questions", allowed).refuses_message(asked(kind=kind))
+    rules = rule("allow-questions", allowed)
+    found = rules.refuses_message(asked(kind=kind))
     assert (found is not None) == is_refused
     assert found is None or kind in found
+    messages = {kind, "train.describe_columns"} - {"query.role"}
+    before = rules.refuses_message(replace(asked("query.role"), messages=messages))
+    assert before == found, "at the role query, before anything is trained"
 
 
 @pytest.mark.parametrize("required", [True, False])
