@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fda_flower.engines import ENGINES
 from fda_flower.errors import ConfigError, invalid, unknown
-from fda_flower.experiments.definition import MACHINE, Experiment, experiment_of, read_definition
+from fda_flower.experiments.definition import MACHINE, Entry, Experiment, experiment_of, read_definition
 from fda_flower.experiments.experiment import run_experiment
 from fda_flower.experiments.folders import COMPARISON, DEFINITION, MARK, RUNS
 from fda_flower.experiments.results import load_results, write_report
@@ -17,10 +17,10 @@ from fda_flower.files import check_writable, only_writer
 from fda_flower.names.options import read_list, read_value, split_options
 from fda_flower.names.registry import known_name
 from fda_flower.records.folder import CONFIG
-from fda_flower.reporting.results import Results, file_name
+from fda_flower.reporting.results import Results, file_name, slug
 from fda_flower.runs.config import RunConfig
 from fda_flower.runs.methods import OF_FLOWER, check_federated, find_method, method_names
-from fda_flower.runs.settings import OPTION_FIELDS, SETTINGS
+from fda_flower.runs.settings import AUTO, OPTION_FIELDS, SETTINGS
 
 if TYPE_CHECKING:
     from fda_flower.running.processes import Progress
@@ -98,8 +98,10 @@ def compare(
             thing="output folder",
             value=folder,
         )
-    fitting, left_out = _fitting(methods, seeds[0], engine, settings)
-    experiment = _experiment(folder, fitting, seeds, settings)
+    earlier = read_definition(folder / DEFINITION) if (folder / DEFINITION).exists() else None
+    rows = earlier.rows if earlier else ()
+    fitting, left_out = _fitting(methods, seeds[0], engine, settings, rows)
+    experiment = _experiment(folder, fitting, seeds, settings, earlier)
     chosen = [find_method(method).title for method in fitting]
     try:
         failures = run_experiment(
@@ -129,16 +131,24 @@ def _report(folder: Path) -> Results:
 
 
 def _fitting(
-    methods: Sequence[str] | str, seed: int, engine: str, settings: Mapping[str, Any]
+    methods: Sequence[str] | str, seed: int, engine: str, settings: Mapping[str, Any], rows: Sequence[Entry]
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the methods that fit the settings, and why others do not; raise for a method that is named."""
+    """Return the methods that fit the settings, and why others do not; raise for a method that is named.
+
+    None may have the title of a method that has one of the `rows` of the folder, or of one before it.
+    """
     from fda_flower.server_app import check_data  # loads PyTorch
 
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
     chosen, left_out = _methods(methods), {}
+    owners = {slug(row.label): row.settings.get("method", AUTO) for row in rows}
     for method in chosen:
         try:
+            title = find_method(method).title
+            if (owner := owners.setdefault(slug(title), method)) != method:
+                why = f"whose title '{title}' names the row of '{owner}'"
+                raise invalid("method", method, "give its Method another label, or compare it alone", why)
             if ENGINES[engine].parallel:
                 check_federated(method)
             check_data(_config(method, seed, chosen, settings))
@@ -153,12 +163,15 @@ def _fitting(
 
 
 def _experiment(
-    folder: Path, methods: Sequence[str], seeds: Sequence[int], settings: Mapping[str, Any]
+    folder: Path,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    settings: Mapping[str, Any],
+    earlier: Experiment | None = None,
 ) -> Experiment:
-    """Return the experiment of methods with settings, with the rows and seeds that its folder already has."""
+    """Return the experiment of methods with settings, with the rows and seeds of an `earlier` one."""
     rows: dict[str, Mapping[str, Any]] = {}
-    if (folder / DEFINITION).exists():
-        earlier = read_definition(folder / DEFINITION)
+    if earlier:
         rows = {row.label: _as_toml(row.settings) for row in earlier.rows}
         seeds = sorted({*seeds, *earlier.seeds})
     methods = [*methods, *(name for name in _adopted(folder) if name not in methods)]

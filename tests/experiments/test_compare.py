@@ -1,6 +1,7 @@
 """Comparisons: their experiment, and what they have besides it; `test_experiment` runs it."""
 
 import shutil
+from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
@@ -15,6 +16,7 @@ from fda_flower.records.folder import RunFolder
 from fda_flower.reporting.experiment_tables import numbers
 from fda_flower.running.run import Execution, run_config
 from fda_flower.runs.methods import CENTRAL, OF_FLOWER, find_method, method_names
+from fda_flower.runs.methods import METHODS as TABLE
 
 METHODS = ["fedavg", "fedgp"]
 SEEDS = [0, 1]
@@ -223,3 +225,11 @@ def test_a_folder_is_refused_without_resume(config, copy, files_of, no_run):
     with pytest.raises(ConfigError, check=names("output folder", copy)):
         compare(["target-only"], [0], copy, **config)
     assert files_of(copy) == before
+
+
+@pytest.mark.parametrize(("label", "there"), [("FedAvg", False), ("FedAvg", True), ("Target_Only", False)])
+def test_a_method_with_the_title_of_another_is_refused(label, there, small, copy, no_run, monkeypatch):
+    monkeypatch.setitem(TABLE, "others", replace(TABLE["fedprox"], label=label))
+    named = ["others"] if there else ["fedavg", "target-only", "others"]
+    with pytest.raises(ConfigError, check=names("method", "others", "another label")):
+        compare(named, [0], copy if there else copy / "new", resume=True, **small)
