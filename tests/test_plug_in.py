@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
 from flwr.server.strategy import FedAvg as FlowersOlderFedAvg
@@ -17,6 +18,7 @@ from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping
 from flwr.serverapp.strategy import FedAvg as FlowersFedAvg
 from naming import names
 from projects import (
+    EXAMPLES,
     client_app,
     data,
     fallbacks,
@@ -37,6 +39,7 @@ from fda_flower.clients import (
     batch_gradients,
     make_recorder,
     record_updates,
+    serve,
 )
 from fda_flower.errors import ConfigError, RunError
 from fda_flower.legacy import LegacyStrategy
@@ -48,6 +51,8 @@ from fda_flower.strategies import (
     FedGP,
     FedOMG,
     FedRep,
+    KNNPer,
+    Mixture,
     RunFolder,
     SourceOnly,
 )
@@ -62,6 +67,10 @@ AUTO = [
     lambda **more: FedGP(target="3", auto=True, **more),
 ]
 every_auto = pytest.mark.parametrize("make", AUTO, ids=["norms", "sketch", "full"])
+
+
+def users_train(message, context):
+    return reply_to(message, message.content["arrays"].to_torch_state_dict())
 
 
 def users_project(records=False, takes_gradients=False):
@@ -476,16 +485,13 @@ def test_an_app_that_says_it_has_no_evaluate_function_is_never_asked(flower_log)
     flower_log.set_level(logging.INFO, "flwr")
     asked = []
 
-    def train(message, context):
-        return reply_to(message, message.content["arrays"].to_torch_state_dict())
-
     def counts(message, context, call_next):
         asked.append(message.metadata.message_type)
         return call_next(message, context)
 
     app = ClientApp(mods=[counts])
     answer_role_query(app)
-    app.train()(train)
+    app.train()(users_train)
     strategy = FedGP(target="3")
     start(strategy, app, initial(), evaluate_fn=lambda *_: MetricRecord({"acc": 0.5}))
     assert set(asked) == {"query.role", "train"}
@@ -494,6 +500,35 @@ def test_an_app_that_says_it_has_no_evaluate_function_is_never_asked(flower_log)
         "Round 1: no evaluation by 3: its app has no evaluate function, so it is not asked"
     ]
     assert [line for line in flower_log.messages if line.startswith("round 2/2: server acc 0.5")]
+
+
+@pytest.mark.parametrize(("method", "action"), [(Mixture, "mixture"), (KNNPer, "neighbours")])
+@pytest.mark.parametrize("make", [client_app, lambda _: serve(lambda context: NoAnswer())])
+def test_an_app_that_does_not_answer_the_question_of_an_evaluation_ends_the_run(make, method, action):
+    with pytest.raises(RunError, match=f"'3' does not answer .* '{action}'.*add a function @app.evaluate"):
+        start(method(target="3"), make(users_train), initial())
+
+
+class NoAnswer(NumPyClient):
+    """Flower's own client, which knows no questions."""
+
+    def fit(self, parameters, config):
+        return parameters, EXAMPLES, {}
+
+
+def test_an_app_that_evaluates_only_by_a_question_is_asked_it_in_each_round():
+    answer_role_query(app := ClientApp())
+    app.train()(users_train)
+
+    @app.evaluate("neighbours")
+    def evaluate(message, context):
+        metrics = MetricRecord({"num-examples": EXAMPLES, "accuracy": 0.5})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    strategy = KNNPer(target="3")
+    start(strategy, app, initial())
+    assert [record["accuracy"] for record in strategy.history] == [0.5, 0.5]
+    assert strategy.history[0]["evaluation-failed-global"].startswith("its app has no evaluate function")
 
 
 @every_auto

@@ -12,10 +12,7 @@ from flwr.common import log
 
 from fda_flower.aggregation import Layers, find_buffers
 from fda_flower.errors import RunError, printable, unknown
-from fda_flower.metrics import (
-    UNITS,
-    of_mean,
-)
+from fda_flower.metrics import UNITS, of_mean
 from fda_flower.names.words import by_reason, listed
 from fda_flower.records.record import MEAN_OF_LABELS, TEST_EXAMPLES, UNCOVERED, Record
 from fda_flower.strategies.evaluations import DETAILS, evaluated, left_out, read_details, read_metrics
@@ -34,7 +31,7 @@ from fda_flower.strategies.replies import (
 )
 from fda_flower.wire import protocol
 from fda_flower.wire.arrays import count_bytes
-from fda_flower.wire.internals import AWAY, entries_of
+from fda_flower.wire.internals import AWAY, WITHOUT_ANSWER, entries_of
 from fda_flower.wire.protocol import Config, EvaluateRequest, Keys, TrainRequest, split_held_out, to_layers
 
 MOST_UNCOVERED = 100
@@ -102,7 +99,7 @@ class Round:
     away : set of Node
         The nodes that were silent, or that Flower says are not there.
     without_evaluation : set of Node
-        Nodes whose app has no evaluation function; they are not asked again.
+        Nodes whose app has no evaluation function; they are asked only questions again.
     warned : dict
         By domain and kind of failure (`warn`), the reason logged last. A failure is logged again only if the
         reason changes; the records have each.
@@ -200,11 +197,12 @@ class Round:
             why = f"the method asks {what} of a {node.role}, which it does not declare"
             raise RunError(why, thing="question", value=what, remedy=remedy)
 
-    def _without_evaluation(self, nodes: Iterable[Node]) -> Collection[Node]:
+    def _without_evaluation(self, requests: Mapping[Node, EvaluateRequest]) -> Collection[Node]:
         """Return the nodes not to ask for an evaluation, and log those whose apps say that they have none."""
-        known = [node for node in nodes if node.info.get(protocol.EVALUATES) is False]
+        known = [node for node in requests if node.info.get(protocol.EVALUATES) is False]
         self.warn(((node.domain, NO_EVALUATION) for node in known), "no evaluation by")
-        return {*known, *self.without_evaluation}
+        plain = {node for node, request in requests.items() if request.question is None}
+        return {*known, *(plain & self.without_evaluation)}
 
     def exchange(self, requests: Mapping[Node, TrainRequest]) -> Updates:
         """Send further requests within a round, and return the updates in the replies."""
@@ -301,6 +299,7 @@ class Round:
             except BadReplyError as error:
                 if node.is_target:
                     record[f"evaluation-failed{suffix}"] = str(error)
+                    self._check_answers(node, str(error))
                 if isinstance(error, NoEvaluationError):
                     self.without_evaluation.add(node)
                 failed.append((node.domain, str(error)))
@@ -309,6 +308,14 @@ class Round:
         if self.config.get(protocol.CONFUSION) and "r2" in record:
             record[MEAN_OF_LABELS] = of_mean(record)
         return metrics
+
+    def _check_answers(self, node: Node, reason: str) -> None:
+        """Raise a `RunError` if a node's app does not answer the question of an evaluation, in any round."""
+        question = self.evaluations[node].question
+        if question and any(text.format(question.action) in reason for text in WITHOUT_ANSWER):
+            why = f"'{node.domain}' does not answer the question by which the method evaluates: {reason}"
+            remedy = f'add a function @app.evaluate("{question.action}") to its app, or choose another method'
+            raise RunError(why, thing="client app", value=question.action, remedy=remedy)
 
     def _evaluated(self, content: RecordDict, metrics: MetricRecord) -> Record:
         """Return the record's entries for the target's evaluation."""

@@ -45,8 +45,11 @@ INFLATE = "inflate_object_from_contents"
 MOST_COPIES = 64
 """Largest ratio of a message's arrays to its parts, since one part may be used several times."""
 
-WITHOUT_EVALUATION = ("No evaluate function registered", "does not implement `evaluate`")
+WITHOUT_EVALUATION = ("No evaluate function registered with name 'default'", "does not implement `evaluate`")
 """Texts of Flower's errors for a client app, or an older client, without an evaluation function."""
+
+WITHOUT_ANSWER = ("No evaluate function registered with name '{}'", "has no answer to '{}'")
+"""Texts of the errors of a client app, or of a client, that does not answer the question of an evaluation."""
 
 AWAY = {ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE}
 """Flower's errors in the place of a reply from a node that is not there; it may come back."""
@@ -155,7 +158,7 @@ def lacks_evaluation(app: ClientApp) -> bool:
     (True, False)
     """
     registered = getattr(app, "_registered_funcs", {})
-    return "train.default" in registered and "evaluate.default" not in registered
+    return "train.default" in registered and not any(name.startswith("evaluate.") for name in registered)
 
 
 def failed(metadata: Any, reason: str) -> Message:
