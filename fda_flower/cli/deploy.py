@@ -96,7 +96,7 @@ def check(
     """
     from fda_flower.cli.data import show_data
     from fda_flower.client_app import at_node, check_patients
-    from fda_flower.deployment import ask_node, choices_at, read_node, spent_budget
+    from fda_flower.deployment import ask_node, choices_at, gaps_of_noise, read_node, spent_budget
     from fda_flower.own_data.check import OWN, find_dataset
     from fda_flower.site.secure_with import identity_of
 
@@ -118,6 +118,7 @@ def check(
         *([] if signs is None else [f"It signs its masks as {signs}"]),
         *([] if who is None else [f"Noise protects each patient; {who}"]),
         *([] if spent is None else [f"It has spent an ε of {spent:.4g} so far"]),
+        *gaps_of_noise(site),
         *(f"A run may choose of {what}: {', '.join(names)}" for what, names in choices.items()),
     ]
     found = {"domain": name, "data": data, "answer": answer, "patients": who, "epsilon": spent}

@@ -7,7 +7,7 @@ from fda_flower.names.packages import lazy_exports
 if TYPE_CHECKING:
     from fda_flower.deployment.certificates import Certificates, make_certificates, make_key
     from fda_flower.deployment.federation import Federation
-    from fda_flower.deployment.node_check import ask_node, choices_at, read_node, spent_budget
+    from fda_flower.deployment.node_check import ask_node, choices_at, gaps_of_noise, read_node, spent_budget
     from fda_flower.deployment.rehearsal import rehearse
     from fda_flower.deployment.submission import app_hash, run_deployed
 else:
@@ -19,6 +19,7 @@ __all__ = [
     "app_hash",
     "ask_node",
     "choices_at",
+    "gaps_of_noise",
     "make_certificates",
     "make_key",
     "read_node",

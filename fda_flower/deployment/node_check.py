@@ -13,10 +13,12 @@ from fda_flower.datasets.site_options import choices_of
 from fda_flower.engines import LocalGrid
 from fda_flower.errors import ConfigError, RunError, invalid
 from fda_flower.files import check_writable
+from fda_flower.names.words import counted
 from fda_flower.runs.config import RunConfig
 from fda_flower.site import PrivateSite, Site
-from fda_flower.site.config import SITE
-from fda_flower.site.ledger import Entry, PrivacyError
+from fda_flower.site.config import LEDGER, SITE
+from fda_flower.site.ledger import Entry, PrivacyError, has_noise
+from fda_flower.site.log import SENT, read_log
 from fda_flower.strategies.nodes import Node
 from fda_flower.supernode.gate import Gate
 from fda_flower.supernode.node_text import read_node_config
@@ -106,6 +108,19 @@ def spent_budget(config: RunConfig, site: Site) -> float | None:
         raise RunError(
             f"'{private.domain}' cannot take part: {error}", thing="domain", value=private.domain
         ) from error
+
+
+def gaps_of_noise(site: Site) -> list[str]:
+    """Return in words what a node with a ledger sends, or has sent, without noise: no ``ε`` covers it."""
+    folder = None if site.state_dir is None else site.state_dir.expanduser()
+    if folder is None or not (folder / SENT).exists() or not any(folder.glob(f"*{LEDGER}")):
+        return []
+    trained = [line for line in read_log(folder) if line["message"].startswith("train") and line["records"]]
+    count = sum(not has_noise(line) for line in trained)
+    return [
+        *([] if site.rules.has_noise else ["It adds no noise, although it did in earlier runs"]),
+        *([f"{counted(count, 'update')} left without noise in earlier runs: no ε covers them"] if count else []),
+    ]
 
 
 def _check_state_dir(path: Path) -> None:

@@ -87,7 +87,7 @@ class Journal:
             lines = _lines((self.path.parent / SENT).read_bytes(), "message")
         except FileNotFoundError:
             return False
-        return any(_has_noise(line) for line in lines)
+        return any(has_noise(line) for line in lines)
 
 
 RECORD = "privacy"
@@ -371,6 +371,7 @@ def _lines(data: bytes, key: str = "number") -> list[dict[str, Any]]:
     return lines
 
 
-def _has_noise(line: Mapping[str, Any]) -> bool:
+def has_noise(line: Mapping[str, Any]) -> bool:
+    """Return whether a line of a site's log is a train reply that a ledger was charged for."""
     entries = line.get("records", {}).get(protocol.INFO, {}).get("entries", ())
     return str(line["message"]).partition(".")[0] == protocol.TRAIN and protocol.EPSILON in entries

@@ -196,6 +196,23 @@ def test_a_spent_budget_is_told_before_the_run(fda, tmp_path, released, code, re
     assert (state / "north-privacy.json").read_text() == text
 
 
+@pytest.mark.parametrize(
+    ("site", "also"), [({}, True), ({"dp-clip": 1.0, "dp-noise": 2.0, "max-epsilon": 7.9}, False)]
+)
+def test_what_left_a_site_between_its_noisy_runs_is_told(fda, tmp_path, site, also):
+    ledger = tmp_path / "state" / "north-privacy.json"
+    for state in (RecordDict(), RecordDict()):
+        Ledger(ledger, state, Journal.of(ledger)).spend(Entry(1, "a", 2.0, 1), 1e-5, None)
+    sent = {"domain": "north", "run": 1, "bytes": 9, "records": {"arrays": {}}}
+    noisy = {**sent["records"], "info": {"entries": ["epsilon", "delta"]}}  # type: ignore[dict-item]
+    lines = [{**sent, "message": kind} for kind in ("train", "train.blend", "evaluate", "query.role")]
+    lines += [{**sent, "message": "train", "records": records} for records in ({}, noisy)]
+    (ledger.parent / "sent.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    code, out, err = checked(fda, tmp_path, **site)
+    assert (code, "2 updates left without noise" in out) == (0, True), out + err
+    assert ("It adds no noise, although it did" in out) == also
+
+
 @pytest.mark.parametrize(("name", "text"), [("node.toml", "x"), ("node.conf", ""), ("none.toml", None)])
 def test_a_node_configuration_that_flower_cannot_read_is_refused(fda, tmp_path, name, text):
     if text is not None:
