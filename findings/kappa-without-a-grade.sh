@@ -2,8 +2,8 @@
 # Guess: quadratic kappa of grades 0 to 4, as of eyes or tumours, weighs a disagreement by the difference of the grades:
 # 9 for 1 against 4, in any hospital.
 # What happens: by the difference of their places among the grades that occur. Where nobody has the grades 2 and 3, 1
-# against 4 weighs 1, as neighbours do, and the same readings have a kappa of 0.76 in place of 0.68; each grade
-# that one more patient has changes the weights of all others. statsmodels does the same. labels=[0, 1, 2, 3, 4] mends it.
+# against 4 weighs 1, as neighbours do, and the same readings have a kappa of 0.76 in place of 0.68; each further grade
+# that a patient has changes the weights of all others. statsmodels does the same. labels=[0, 1, 2, 3, 4] mends it.
 set -euo pipefail
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
