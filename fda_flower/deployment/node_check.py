@@ -117,10 +117,9 @@ def gaps_of_noise(site: Site) -> list[str]:
         return []
     trained = [line for line in read_log(folder) if line["message"].startswith("train") and line["records"]]
     count = sum(not has_noise(line) for line in trained)
-    return [
-        *([] if site.rules.has_noise else ["It adds no noise, although it did in earlier runs"]),
-        *([f"{counted(count, 'update')} left without noise in earlier runs: no ε covers them"] if count else []),
-    ]
+    left = f"{counted(count, 'update')} left without noise in earlier runs: no ε covers them"
+    stopped = "It adds no noise, although it did in earlier runs"
+    return [*([] if site.rules.has_noise else [stopped]), *([left] if count else [])]
 
 
 def _check_state_dir(path: Path) -> None:

@@ -197,7 +197,7 @@ def read_attack(settings: Mapping[str, Any], config: RunConfig) -> Attack | None
 
     The settings are ``attack``, a name, and ``attackers``, the number of sources that attack, the first in
     the order of domains. Raise a `ConfigError` if the name is unknown, there are fewer sources, or the run
-    has no clients or no classes.
+    has no clients, no classes, or no models of sources, as the attack needs them.
     """
     name, count = settings.get("attack"), settings.get("attackers")
     if name is not None and not isinstance(name, str):
@@ -222,6 +222,9 @@ def read_attack(settings: Mapping[str, Any], config: RunConfig) -> Attack | None
     if config.entry.centralised:
         why = f"but method '{config.method}' has no clients"
         raise invalid("attack", name, "leave it out, or choose another method", why)
+    if config.entry.train is not None and name not in LABELS:
+        why = f"but the sources of method '{config.method}' send no models to poison"
+        raise invalid("attack", name, f"choose one of labels: {', '.join(LABELS)}", why)
     return Attack(name, tuple(sources[:count]), config.seed)
 
 

@@ -272,7 +272,7 @@ class Rules:
         if reason := self._tells_too_much(asked, reply):
             return f"{reason} (the site's allow-batch-updates)"
         if reason := self._too_few_samples(asked, reply):
-            return f"{reason} (the site's min-samples)"
+            return reason
         if protocol.SUMS in reply and (reason := self._rare_class(asked, reply.array_records[protocol.SUMS])):
             return f"{reason} (the site's min-per-class)"
         if reason := self._a_small_cell(asked, reply):
@@ -392,7 +392,8 @@ class Rules:
             return None
         return (
             f"the site's model would be trained on fewer labelled samples than the {self.min_samples} that "
-            "the site requires: let the run use more of its samples, or hold out fewer"
+            "the site requires: let the run use more of its samples, or hold out fewer (the site's "
+            "min-samples)"
         )
 
     def _allows(self, level: str) -> bool:

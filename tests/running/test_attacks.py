@@ -242,6 +242,10 @@ def test_a_run_without_clients_or_classes_or_of_a_deployment_has_no_attack(confi
     central = replace(config, method="central:erm")
     with pytest.raises(ConfigError, check=names("attack", "random")):
         read_attack({"attack": "random", "attackers": 1}, central)
+    sums = replace(config, method="ridge", model="logistic")
+    assert read_attack({"attack": "flip-labels", "attackers": 1}, sums)
+    with pytest.raises(ConfigError, check=names("attack", "random")):
+        read_attack({"attack": "random", "attackers": 1}, sums)
     regression = RunConfig(dataset="rbf", model="sigmoid", method="source-only")
     with pytest.raises(ConfigError, check=names("attack", "flip-labels")):
         read_attack({"attack": "flip-labels", "attackers": 1}, regression)
