@@ -1,5 +1,6 @@
 """Files of experiments: the package's, by name, and others, by path."""
 
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -242,7 +243,8 @@ def _naming_file(path: Path) -> Iterator[None]:
 def _extended(path: Path, data: Settings) -> Settings:
     """Return a file's keys over those of the file that it extends, in the same folder or by its name.
 
-    Settings in ``[run]`` are merged one by one; an entry with only a label is the other file's.
+    Settings in ``[run]`` are merged one by one; an entry with only a label is the other file's, and one
+    without settings is refused, which would otherwise be a run with all defaults under that label.
     """
     name = str(data.pop("extends"))
     neighbour = path.with_name(f"{name}.toml")
@@ -253,11 +255,24 @@ def _extended(path: Path, data: Settings) -> Settings:
     _check_top(data)
     merged = {**base, **data, "run": {**base.get("run", {}), **data.get("run", {})}}
     for kind in OWN:
-        _entries(kind, base.get(kind, []))
+        for entries in (base.get(kind, []), data.get(kind, [])):
+            _entries(kind, entries)
         if kind in data:
-            labels = [{"label": entry["label"]} for entry in base.get(kind, [])]
-            merged[kind] = [base[kind][labels.index(own)] if own in labels else own for own in data[kind]]
+            others = {entry["label"]: entry for entry in base.get(kind, [])}
+            merged[kind] = [_inherited(kind, entry, name, others) for entry in data[kind]]
     return merged
+
+
+def _inherited(kind: str, entry: Settings, base: str, others: Mapping[str, Settings]) -> Settings:
+    """Return an entry with settings, or the one that the `base` file has for its label alone."""
+    label = entry["label"]
+    if entry.keys() - OWN[kind]:
+        return entry
+    if entry.keys() > {"label"} or label not in others:
+        like = "" if label in others else near(label, others)
+        remedy = f"give its settings, or only a label of '{base}'{like}"
+        raise invalid(f"label in [[{kind}]]", label, remedy, "which has no settings here")
+    return others[label]
 
 
 TOP = {
@@ -351,8 +366,9 @@ def _check_paper(experiment: Experiment) -> None:
 
 
 def _check_number(what: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise invalid(what, value, "give a number")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not abs(value) <= sys.float_info.max:
+        raise invalid(what, value, "give a finite number")
 
 
 def _check_names(experiment: Experiment) -> None:
@@ -385,13 +401,14 @@ def _entries(kind: str, data: Sequence[Any]) -> tuple[Entry, ...]:
             raise invalid(f"'at' of {where}", at, "it must be a table")
         if value is not None:
             _check_number(f"'value' of {where}", value)
+        settings = {key: own for key, own in item.items() if key not in OWN[kind]}
         entries.append(
             Entry(
                 item["label"],
                 value,
-                _settings(where, {key: own for key, own in item.items() if key not in OWN[kind]}),
+                _settings(where, settings, of_row=kind == "rows"),
                 item.get("paper", {}),
-                {label: _settings(f"{where}, at '{label}'", own) for label, own in at.items()},
+                {label: _settings(f"{where}, at '{label}'", own, of_row=True) for label, own in at.items()},
                 item.get("headline", "model"),
             )
         )
@@ -403,12 +420,16 @@ def _entries(kind: str, data: Sequence[Any]) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _settings(where: str, data: Settings) -> Settings:
+def _settings(where: str, data: Settings, *, of_row: bool = False) -> Settings:
+    """Return the checked settings of a place in the file; all rows are judged in one metric."""
     _check_keys(where, data, sorted(RUN_KEYS))
     settings = {key.replace("-", "_"): value for key, value in data.items()}
     for key, value in settings.items():
         if key in OPTION_FIELDS and not isinstance(value, dict):
             raise invalid(f"'{key.replace('_', '-')}' in {where}", value, "it must be a table")
+    if of_row and "metric" in settings:
+        remedy = "give it in [run], a column or a group, for all rows"
+        raise invalid(f"'metric' in {where}", settings["metric"], remedy)
     return settings
 
 

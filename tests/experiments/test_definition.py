@@ -175,6 +175,21 @@ def test_a_file_that_cannot_be_extended_is_refused(refused, tmp_path, other, thi
     assert refused(SHORT)[0] == thing
 
 
+@pytest.mark.parametrize(
+    ("entry", "error"),
+    [
+        ("[[rows]]\nlabel = 'FedGp'", ("label in [[rows]]", "FedGp")),
+        ("[[rows]]\nlabel = 'FedGP'\npaper.few = {}", ("label in [[rows]]", "FedGP")),
+        ("[[columns]]\nlabel = '0.3'", ("label in [[columns]]", "0.3")),
+        ("[[columns]]\nlabel = '0.4'\nvalue = 4", ("label in [[columns]]", "0.4")),
+        ("[[groups]]\nlabel = 'none'", ("label in [[groups]]", "none")),
+    ],
+)
+def test_an_entry_without_settings_that_is_not_in_the_other_file_is_refused(refused, tmp_path, entry, error):
+    (tmp_path / "whole.toml").write_text(WHOLE, encoding="utf-8")
+    assert refused('extends = "whole"', entry) == error
+
+
 def test_without_columns_there_is_one_without_a_name(read):
     experiment = read(HEAD, 'figures = ["runs"]', RUN, ROW)
     assert experiment.places == [("", "FedAvg", "")]
@@ -298,6 +313,7 @@ def test_a_value_of_the_whole_file_is_refused(refused, line, error):
 AT = "[[rows]] number 1, at '0.2'"
 PAPER = "'paper' of row 'FedAvg'"
 HEADLINE = "'headline' of row 'FedAvg'"
+NAN = pytest.approx(float("nan"), nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -319,6 +335,10 @@ HEADLINE = "'headline' of row 'FedAvg'"
         ([RUN, COLUMN, ROW, ROW], ("[[rows]]", "FedAvg")),
         ([RUN, COLUMN, ROW, "[[rows]]\nlabel = 'a b'\n[[rows]]\nlabel = 'a/b'"], ("[[rows]]", "a b")),
         ([RUN, COLUMN, "value = 'far'", ROW], ("'value' of [[columns]] number 1", "far")),
+        ([RUN, COLUMN, "value = -inf", ROW], ("'value' of [[columns]] number 1", float("-inf"))),
+        ([RUN, COLUMN, ROW, "paper = { '0.2' = nan }"], (f"{PAPER}, column '0.2'", NAN)),
+        ([RUN, COLUMN, ROW, "metric = 'auroc'"], ("'metric' in [[rows]] number 1", "auroc")),
+        ([RUN, COLUMN, ROW, "at.'0.2'.metric = 'auroc'"], (f"'metric' in {AT}", "auroc")),
         ([RUN, COLUMN, ROW, GROUP, "value = true"], ("'value' of [[groups]] number 1", True)),
         ([RUN, COLUMN, ROW, "paper = 5"], (PAPER, 5)),
         ([RUN, COLUMN, ROW, "paper = { '0.3' = 5 }"], (f"key in {PAPER}", "0.3")),
