@@ -108,13 +108,11 @@ def run_experiment(
     folder = Path(output).absolute()
     changed, overrides = dict(settings or {}), overrides_of(settings, rounds, machine)
     how = Execution(engine=engine, workers=workers, resume=True, track=track, track_in=folder)
-    tasks = [
-        Task(place, config, folder / RUNS, replace(how, attack=experiment.attack(place, config, changed)))
-        for seed in (experiment.seeds if given is None else given)
-        for place, config in experiment.configs(chosen_places(experiment, only), seed, overrides).items()
-    ]
-    if changed.keys() & ATTACK_KEYS and changed.get("attackers") not in (0, "0"):
-        _check_attacked(changed, tasks)
+    tasks: list[Task] = []
+    for seed in experiment.seeds if given is None else given:
+        configs = experiment.configs(chosen_places(experiment, only), seed, overrides)
+        for place, attack in attacks_of(experiment, configs, changed).items():
+            tasks.append(Task(place, configs[place], folder / RUNS, replace(how, attack=attack)))
     call = {"only": list(only), "seeds": given, "rounds": rounds}
     mark = {"experiment": experiment.name, "settings": json.loads(json.dumps(changed)), "calls": [call]}
     with only_writer(folder):
@@ -138,10 +136,15 @@ def overrides_of(
     return {**changed, **(machine or {}), **({} if rounds is None else {"rounds": rounds})}
 
 
-def _check_attacked(changed: Mapping[str, Any], tasks: "Sequence[Task]") -> None:
-    if all(task.how.attack is None for task in tasks):
-        name = next(key for key in ATTACK_KEYS if key in changed)
+def attacks_of(
+    experiment: Experiment, configs: Mapping[Place, RunConfig], changed: Mapping[str, Any]
+) -> "dict[Place, Attack | None]":
+    """Return the attacks on cells by place; raise a `ConfigError` if no cell has the one in `changed`."""
+    attacks = {place: experiment.attack(place, config, changed) for place, config in configs.items()}
+    name = next((key for key in ATTACK_KEYS if key in changed), None)
+    if name and changed.get("attackers") not in (0, "0") and not any(attacks.values()):
         raise invalid(name, changed[name], "give attack and attackers", "but no source of any cell attacks")
+    return attacks
 
 
 def _is_done(task: "Task", run: RecordedRun | None) -> bool:

@@ -16,7 +16,7 @@ from fda_flower.datasets.amounts import count
 from fda_flower.datasets.registry import FULL_SIZE
 from fda_flower.errors import ConfigError
 from fda_flower.experiments.definition import Experiment
-from fda_flower.experiments.experiment import chosen_places, overrides_of
+from fda_flower.experiments.experiment import attacks_of, chosen_places, overrides_of
 from fda_flower.models.devices import find_device
 from fda_flower.models.exchange import Network
 from fda_flower.models.own import DOWNLOADED
@@ -100,6 +100,7 @@ def plan_experiment(
     chosen = experiment.seeds if seeds is None else seeds
     overrides = overrides_of(settings, rounds, machine)
     configs = experiment.configs(chosen_places(experiment, only), chosen[0], overrides)
+    attacks_of(experiment, configs, settings or {})
     specs = dict.fromkeys(config.data for config in configs.values())
     faults = {spec: tuple(_faults(spec)) for spec in specs}
     watch, forms = Stopwatch(), dict[DataSpec, Form | None]()

@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from naming import names
 from sites import write_images
 
+from fda_flower import ConfigError
 from fda_flower.experiments import plan, plan_experiment
 from fda_flower.experiments.definition import experiment_of
 
@@ -46,6 +48,18 @@ def test_missing_domains_are_named_with_where_to_get_them(tmp_path):
     assert all("DomainBed" in sentence for sentence in plan.missing)
     assert plan.published
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"attack": "flip-sign"}, ("cell", "FedAvg, sketch")),
+        ({"attackers": 1}, ("attackers", 1)),
+    ],
+)
+def test_an_attack_is_refused_as_by_the_runs(tmp_path, settings, error):
+    with pytest.raises(ConfigError, check=names(*error)):
+        planned(tmp_path, settings=settings)
 
 
 def test_the_cost_of_a_row_is_that_of_its_steps_and_evaluations_by_hand(tmp_path):
