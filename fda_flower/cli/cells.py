@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from fda_flower.running.processes import Progress
 
 
+MOST = 10_000
+"""Seeds in one command, which a seed in place of their number, such as a date, exceeds."""
+
+
 def read_seeds(text: str) -> Sequence[int]:
     """Return the seeds in a text: a number of seeds, counted from 0, a list, or a range.
 
@@ -32,8 +36,11 @@ def read_seeds(text: str) -> Sequence[int]:
             seeds = [int(part) for part in text.split(",")] if "," in text else range(int(text))
     except ValueError:
         seeds = ()
+    remedy = "give their number, such as 3, or a list or range: 4,7 or 10-12"
+    if seeds[MOST:]:
+        raise invalid("seeds", text, f"{remedy}, or 7-7 for seed 7 alone", f"more than {MOST:,} seeds")
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise invalid("seeds", text, "give their number, such as 3, or a list or range: 4,7 or 10-12")
+        raise invalid("seeds", text, remedy)
     return seeds
 
 

@@ -468,6 +468,8 @@ def test_compare_with_all_methods_says_which_it_leaves_out(fda, monkeypatch):
         ("run --target-samples 100000", "100000", "ask for fewer"),
         ("run --device cuda", "'cuda'", "use auto or cpu"),
         ("compare --seeds 0", "seeds is '0'", "give their number"),
+        ("compare --seeds 20261130", "seeds is '20261130'", "7-7 for seed 7 alone"),
+        ("compare --seeds 0-99999999999999999999", "more than 10,000", "give their number"),
         ("run --output=", "'--output'", "a variable of the shell"),
         (f"run --output {300 * 'x'}", f"{300 * 'x'}/config.json'", "choose another"),
     ],
