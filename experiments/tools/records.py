@@ -8,7 +8,8 @@ everything but costs. Numbers that stand in no table have 4 significant digits.
 
 import json
 import lzma
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from fda_flower.records.record import (
 from fda_flower.reporting import Results
 from fda_flower.reporting.results import RecordedRun
 from fda_flower.reporting.summary import ACCURACY, AVERAGE, BALANCED, PARAMETERS, REFUSED
+from fda_flower.runs.config import RunConfig
 
 RECORDS = Path(__file__).parents[1] / "results" / "records"
 REFERENCES = "references.csv"
@@ -37,6 +39,10 @@ LATE_SCORES = tuple(f"{name}{end}" for name in (BALANCED, "outcomes", TEST_EXAMP
 ESTIMATES = ("beta", "weight", "sigma2", "d2", "tau2-d2")
 COSTS = ("chain", "sizes", "seconds", "bytes-received")
 BASELINE = (MEAN_OF_LABELS, "confusion")
+EARLIER = {"dp_buffers": "local", "on_large_update": "clip", "proximal": 0.0}
+"""Settings of earlier versions, with the value that a run still has."""
+TABLES = ("heart", "table")
+"""Data sets whose columns were each site's own before there was a setting for them."""
 
 
 FOR_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
@@ -82,12 +88,51 @@ def pack(folder: Path) -> Path:
     settings, runs = _read(path) if path.exists() else (mark["settings"], {})
     if settings != mark["settings"]:
         raise SystemExit(f"'{folder}' has the settings {mark['settings']}, but {path.name} has {settings}")
-    runs |= {name: packed(run) for name, run in read_runs(folder).items() if run.whole}
+    new = {name: packed(run) for name, run in read_runs(folder).items() if run.whole}
+    runs |= new
+    check_cells(runs, new)
     experiment = read_experiment(folder / DEFINITION)
     write(path, settings, {name: for_page(run, experiment) for name, run in runs.items()})
     if (references := folder / REFERENCES).exists():
         _compress(references.read_text(encoding="utf-8"), references_of(mark["experiment"]))
     return path
+
+
+def check_cells(runs: Mapping[str, Mapping[str, Any]], new: Collection[str]) -> None:
+    """End if the runs of a cell with a new one, by name, differ in more than the seed."""
+    cells = {cell_of(name) for name in new}
+    first: dict[str, tuple[str, dict[str, Any]]] = {}
+    for name in [*new, *runs]:
+        if (cell := cell_of(name)) in cells:
+            ours = defining(runs[name]["run"])
+            other, theirs = first.setdefault(cell, (name, ours))
+            for key in sorted(ours.keys() | theirs.keys()):
+                if ours.get(key) != theirs.get(key):
+                    raise SystemExit(
+                        f"the runs of cell '{cell}' differ in {key}: {theirs.get(key)!r} in '{other}', "
+                        f"{ours.get(key)!r} in '{name}'; run all its seeds with the same settings"
+                    )
+
+
+def cell_of(name: str) -> str:
+    """Return the cell in a run's name."""
+    return name.rpartition("-seed")[0]
+
+
+def defining(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that define a packed run, except its seed, in the words of this version."""
+    columns = {"columns": "own"} if run["dataset"] in TABLES else {}
+    settings = {**_defaults(), **columns, **run}
+    if settings.pop("batches", None) == "even" and settings["variant"] == "reference-code":
+        settings["variant"] = "reference-rules"
+    return {
+        key: value for key, value in settings.items() if key != "seed" and (key, value) not in EARLIER.items()
+    }
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    return RunConfig().fingerprint()
 
 
 def for_page(run: Mapping[str, Any], experiment: Experiment) -> dict[str, Any]:

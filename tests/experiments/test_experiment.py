@@ -414,6 +414,29 @@ def test_packed_records_have_the_results_of_the_runs_and_more_are_added(define, 
     run_experiment(auto, tmp_path / "out", rounds=1, settings={"epochs": 2}, **ONE)
     with pytest.raises(SystemExit):
         records.pack(tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")
+    run_experiment(define(auto.text.replace("std = 0.1", "std = 0.15")), tmp_path / "out", rounds=1, **ONE)
+    with pytest.raises(SystemExit, match="'FedAvg-little' differ in shift_options"):
+        records.pack(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now"),
+    [
+        ({"batches": "even", "proximal": 0.0, "dp_buffers": "local"}, {"beta": None}),
+        ({"variant": "reference-code", "batches": "even"}, {"variant": "reference-rules"}),
+        ({"variant": "reference-code", "batches": "fixed"}, {"variant": "reference-code"}),
+        ({"dataset": "heart"}, {"dataset": "heart", "columns": "own"}),
+    ],
+)
+def test_runs_of_earlier_versions_are_compared_in_the_words_of_this_one(records, earlier, now):
+    first = {key: value for key, value in RunConfig().fingerprint().items() if key != "columns"} | earlier
+    runs = {"a-seed0": {"run": first}, "a-seed1": {"run": RunConfig(seed=1).fingerprint() | now}}
+    records.check_cells(runs, ["a-seed1"])
+    runs["a-seed1"]["run"]["epochs"] = 3
+    records.check_cells(runs, [])
+    with pytest.raises(SystemExit, match="'a' differ in epochs: 3 in 'a-seed1', 1 in 'a-seed0'"):
+        records.check_cells(runs, ["a-seed1"])
 
 
 def test_a_damaged_file_is_named(experiment, tmp_path):
