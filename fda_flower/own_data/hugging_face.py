@@ -56,6 +56,7 @@ from fda_flower.own_data.table import (
 from fda_flower.own_data.table_columns import SPLIT, several_rows
 from fda_flower.own_data.table_files import RawTable
 from fda_flower.own_data.table_options import (
+    SCALE,
     Meaning,
     TableOptions,
     as_option,
@@ -88,7 +89,7 @@ def complete(
     look = LookOptions(**looks).look()
     if column and "image_size" not in options and (sizes := sizes_of(domains.values(), column, look)):
         missing["image_size"] = "x".join(map(str, common_size(sizes)))
-    if options.get("task") == "regression" and not {"label_mean", "label_deviation"} & options.keys():
+    if options.get("task") == "regression" and not options.keys() >= SCALE:
         label, comma = str(options.get("label", TableOptions.label)), options.get("decimal") == "comma"
         names = read_domains(str({**options, **missing}["domains"]))
         for part in parts.values():
@@ -98,7 +99,8 @@ def complete(
             for name in sources_in(names, target, only_sources)
             for part in domains.get(name, {}).values()
         )
-        missing |= scale_of(float(number) for each in labels for number in each[np.isfinite(each)])
+        numbers = (float(number) for each in labels for number in each[np.isfinite(each)])
+        missing |= scale_of(numbers, options)
     if options.get("task") == "survival" and options.get("event") and not options.get("horizons"):
         names = read_domains(str({**options, **missing}["domains"]))
         missing |= _horizons_in(names, parts, domains, options, sources_in(names, target, only_sources))

@@ -105,6 +105,10 @@ def labels_in(label: str, task: str, event: str = "") -> tuple[str, ...]:
     return names
 
 
+SCALE = {"label_mean", "label_deviation"}
+"""The options that scale the labels of a regression; each follows from the sources' labels if it is open."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
     """The options on a table's columns, as a run gives them; `docs/own-data.md` describes them."""
@@ -181,8 +185,8 @@ def complete(
     domains = read_domains(str({**options, **missing}["domains"]), below=True)
     sources = sources_in(domains, target, only_sources)
     label = str(options.get("label", TableOptions.label))
-    if options.get("task") == "regression" and not {"label_mean", "label_deviation"} & options.keys():
-        missing |= scale_of(_labels_in(place, tuple(sources), label, place.states(sources)))
+    if options.get("task") == "regression" and not options.keys() >= SCALE:
+        missing |= scale_of(_labels_in(place, tuple(sources), label, place.states(sources)), options)
     if options.get("task") == "survival" and not options.get("horizons"):
         labels = label, str(options.get("event", ""))
         horizons = _horizons_in(place, tuple(domains), tuple(sources), labels, place.states(domains))
@@ -196,8 +200,8 @@ def sources_in(domains: Sequence[str], target: str | None, only_sources: Sources
     return [name for name in sources if name in (only_sources or sources)]
 
 
-def scale_of(labels: Iterable[float]) -> dict[str, float]:
-    """Return the mean and the deviation of labels as options, in short; empty if all are equal.
+def scale_of(labels: Iterable[float], options: Mapping[str, Any] = {}) -> dict[str, float]:
+    """Return the mean and the deviation of labels as options that `options` lack; empty if all are equal.
 
     Both have three digits; the mean has more if it would be off by a twentieth of the deviation otherwise.
 
@@ -212,7 +216,8 @@ def scale_of(labels: Iterable[float]) -> dict[str, float]:
     mean = statistics.mean(numbers)
     near = (float(f"{mean:.{digits}g}") for digits in range(3, 18))
     short = next((each for each in near if abs(each - mean) <= deviation / 20), mean)
-    return {"label_mean": short, "label_deviation": float(f"{deviation:.3g}")}
+    scale = {"label_mean": short, "label_deviation": float(f"{deviation:.3g}")}
+    return {name: number for name, number in scale.items() if name not in options}
 
 
 @lru_cache(maxsize=64)

@@ -464,8 +464,10 @@ def test_a_regression_has_numbers_in_units_of_the_sources_deviation(tmp_path):
     y = federation.domains["a"].train.y
     assert (y.dtype, y.shape) == (np.dtype(np.float32), (16, 1))
     assert set((y * 50.3 + 160.0).round().flatten().tolist()) < set(range(100, 120))
-    options.pop("label_mean")
-    assert "label_mean" not in dict(spec_of(tmp_path, **options).dataset_options)
+    for name in ("label_mean", "label_deviation"):
+        rest = {key: value for key, value in options.items() if key != name}
+        assert dict(spec_of(tmp_path, **rest).dataset_options) == options, "the other follows as before"
+    assert dict(spec_of(tmp_path, **{**options, "label_mean": 9.0}).dataset_options)["label_mean"] == 9.0
 
 
 def test_a_domain_may_be_in_a_folder_below(tmp_path):
