@@ -25,7 +25,6 @@ END
 )
 seen=$(bin/python -W ignore - <<'PY'
 import contextlib
-import io
 from importlib.metadata import version
 from pathlib import Path
 
@@ -36,49 +35,40 @@ from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 from rt_utils import RTStructBuilder
 
 Path("ct").mkdir()
-series, study, frame = generate_uid(), generate_uid(), generate_uid()
 scan = Dataset()
 scan.file_meta = FileMetaDataset()
 scan.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
 scan.SOPClassUID = scan.file_meta.MediaStorageSOPClassUID = CTImageStorage
 scan.SOPInstanceUID = scan.file_meta.MediaStorageSOPInstanceUID = generate_uid()
-scan.SeriesInstanceUID, scan.StudyInstanceUID, scan.FrameOfReferenceUID = series, study, frame
+scan.SeriesInstanceUID, scan.StudyInstanceUID, scan.FrameOfReferenceUID = (generate_uid() for _ in range(3))
 scan.Modality, scan.InstanceNumber = "CT", 1
 scan.StudyID, scan.StudyDate, scan.StudyTime = "1", "20200101", "120000"
 scan.Rows, scan.Columns, scan.SamplesPerPixel, scan.PhotometricInterpretation = 64, 64, 1, "MONOCHROME2"
 scan.BitsAllocated, scan.BitsStored, scan.HighBit, scan.PixelRepresentation = 16, 16, 15, 1
-scan.PixelSpacing, scan.SliceThickness = [1, 1], 3
+scan.PixelSpacing, scan.SliceThickness, scan.PixelData = [1, 1], 3, bytes(64 * 64 * 2)
 scan.ImagePositionPatient, scan.ImageOrientationPatient = [0, 0, 0], [1, 0, 0, 0, 1, 0]
-scan.PixelData = bytes(64 * 64 * 2)
 scan.save_as("ct/0.dcm", enforce_file_format=True)
 
 
-def written(mask):
-    structures = RTStructBuilder.create_new(dicom_series_path="ct")
-    structures.add_roi(mask=mask, name="tumour")
-    structures.save("plan.dcm")
-    return pydicom.dcmread("plan.dcm")
-
-
-def read():
-    return RTStructBuilder.create_from("ct", "plan.dcm").get_roi_mask_by_name("tumour").sum()
-
-
-def area(points):
+def areas(points):
+    """Of the contour, and of the mask that is read."""
     x, y = np.transpose(points)
-    return abs(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1))) / 2
+    read = RTStructBuilder.create_from("ct", "plan.dcm").get_roi_mask_by_name("tumour")
+    return abs(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1))) / 2, read.sum()
 
 
 print("rt-utils", version("rt-utils"))
 mask = np.zeros((64, 64, 1), bool)
 mask[20:30, 20:30] = True
-with contextlib.redirect_stdout(io.StringIO()):
-    plan = written(mask)
+structures = RTStructBuilder.create_new(dicom_series_path="ct")
+structures.add_roi(mask=mask, name="tumour")
+with contextlib.redirect_stdout(None):
+    structures.save("plan.dcm")
+plan = pydicom.dcmread("plan.dcm")
 (contour,) = plan.ROIContourSequence[0].ContourSequence
-points = np.reshape(contour.ContourData, (-1, 3))[:, :2].astype(float)
-print(f"mask of {mask.sum()} mm2: contour of {area(points):.0f} mm2, mask of {read()} again")
-square = [(19.5, 19.5), (29.5, 19.5), (29.5, 29.5), (19.5, 29.5)]
-shapes = {"square of 10 mm": square}
+line, again = areas(np.reshape(contour.ContourData, (-1, 3))[:, :2].astype(float))
+print(f"mask of {mask.sum()} mm2: contour of {line:.0f} mm2, mask of {again} again")
+shapes = {"square of 10 mm": [(19.5, 19.5), (29.5, 19.5), (29.5, 29.5), (19.5, 29.5)]}
 angles = np.arange(0, 2 * np.pi, np.pi / 180)
 for size in (5, 10, 20, 40):
     shapes[f"circle of {size} mm"] = [(30.2 + size / 2 * np.cos(a), 30.3 + size / 2 * np.sin(a)) for a in angles]
@@ -86,7 +76,8 @@ for name, points in shapes.items():
     contour.ContourData = [round(float(value), 3) for x, y in points for value in (x, y, 0)]
     contour.NumberOfContourPoints = len(points)
     plan.save_as("plan.dcm")
-    print(f"{name}: contour of {area(points):.0f} mm2, mask of {read()} mm2, {read() / area(points) - 1:+.0%}")
+    line, read = areas(points)
+    print(f"{name}: contour of {line:.0f} mm2, mask of {read} mm2, {read / line - 1:+.0%}")
 PY
 )
 echo "$seen"
