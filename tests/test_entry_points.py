@@ -4,7 +4,7 @@ import importlib
 import sys
 
 import pytest
-from installed import install
+from installed import describe, install
 from naming import names
 
 from fda_flower import ConfigError
@@ -73,7 +73,18 @@ def test_a_reference_to_nothing_is_an_error_that_names_it(add):
         _ = add("datasets", "mine", "others:BROKEN")["mine"].loader
 
 
-def test_one_does_not_take_the_place_of_a_name_of_ours(add):
+def test_one_does_not_take_the_place_of_a_name_of_ours_which_is_logged_once(add, caplog):
     registry = add("datasets", "digits", "others:ENTRY")
-    assert registry["digits"] is DATASETS["digits"]
-    assert list(registry) == list(DATASETS)
+    assert registry["digits"] is registry["digits"] is DATASETS["digits"]
+    assert (list(registry), registry.added) == (list(DATASETS), ())
+    (line,) = caplog.messages
+    assert "'digits' of fda_flower.datasets is fda-flower's own, not others:ENTRY of others" in line
+
+
+def test_a_name_that_two_packages_add_is_an_error_that_names_both_unless_they_mean_one_thing(add, tmp_path):
+    describe(tmp_path, "elders", '[project.entry-points."fda_flower.datasets"]\nmine = "others:ENTRY"\n')
+    assert add("datasets", "mine", "others:ENTRY")["mine"].summary == "made for a test"
+    describe(tmp_path, "youngs", '[project.entry-points."fda_flower.datasets"]\nmine = "others:BROKEN"\n')
+    with pytest.raises(ConfigError, check=names("mine", None, "uninstall")) as caught:
+        _ = Registry("datasets", *OURS["datasets"])["mine"]
+    assert "others:BROKEN of youngs and others:ENTRY of " in str(caught.value)

@@ -103,7 +103,7 @@ def run(
             f"Continue with: {this_command('--resume', output=folder)}"
         )
     )
-    from fda_flower.datasets.folders import logger
+    from fda_flower.names.notes import logger
     from fda_flower.names.packages import require
     from fda_flower.reporting.words import cost_of_round, missing_replies
 

@@ -56,9 +56,9 @@ def tune(
 
     Each trial trains with one choice of the settings and is judged on held-out labels.
     """
-    from fda_flower.datasets.folders import once
     from fda_flower.experiments.definition import merged
     from fda_flower.experiments.spaces import read_spaces
+    from fda_flower.names.notes import once
 
     spaces = read_spaces(search)
     given_options = options_given()

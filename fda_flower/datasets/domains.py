@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.datasets.folders import Note, warn
 from fda_flower.errors import invalid
+from fda_flower.names.notes import Note, warn
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,9 +1,7 @@
 """Folders of the user's own data: what is found in them, and what is refused."""
 
-import logging
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -13,40 +11,6 @@ from fda_flower.names.options import read_options, split_names
 
 LISTED = 10
 """The most classes that a message lists."""
-
-
-logger = logging.getLogger("fda_flower")
-
-Note = Callable[[str], object]
-"""Where a sentence goes on what is left out of data, or looks strange in them."""
-
-
-_LOGGED, _ONCE = set[str](), list[set[str]]()
-
-
-def logged() -> frozenset[str]:
-    """Return the sentences on data that `warn` has logged in this process."""
-    return frozenset(_LOGGED)
-
-
-@contextmanager
-def once(before: Iterable[str] = ()) -> Iterator[None]:
-    """Log each sentence on data once in the block, and not at all those logged `before`, by a parent."""
-    _ONCE.append({*before})
-    try:
-        yield
-    finally:
-        _ONCE.pop()
-
-
-def warn(note: str) -> None:
-    """Log a sentence on data."""
-    if any(note in known for known in _ONCE):
-        return
-    for known in (_LOGGED, *_ONCE):
-        known.add(note)
-    logger.warning("%s", note)
-
 
 PARTS = ("train", "test")
 """Folders of an existing split of the samples."""

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fda_flower.datasets.folders import LISTED, PARTS, Note, warn
+from fda_flower.datasets.folders import LISTED, PARTS
 from fda_flower.datasets.units import in_order, in_several, listed
 from fda_flower.errors import ConfigError, invalid
+from fda_flower.names.notes import Note, warn
 from fda_flower.names.options import as_written
 from fda_flower.names.words import counted
 

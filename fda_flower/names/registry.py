@@ -8,6 +8,7 @@ from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from fda_flower.errors import ConfigError
+from fda_flower.names.notes import warn
 
 Entry = TypeVar("Entry")
 
@@ -22,22 +23,37 @@ class Registry(MutableMapping[str, Entry]):
     def __init__(self, group: str, kind: type[Entry], builtin: Mapping[str, Entry]) -> None:
         self.group = group
         self._kind = kind
+        self._builtin = frozenset(builtin)
         self._entries = dict(builtin)
 
     @cached_property
-    def _added(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=f"fda_flower.{self.group}")}
+    def _points(self) -> dict[str, dict[str, EntryPoint]]:
+        """The entry points of other packages by their names and values."""
+        points: dict[str, dict[str, EntryPoint]] = {}
+        for point in entry_points(group=f"fda_flower.{self.group}"):
+            points.setdefault(point.name, {})[point.value] = point
+        return points
 
     @property
     def added(self) -> tuple[str, ...]:
         """The names that other packages add, in order."""
-        return tuple(sorted(self._added.keys()))
+        return tuple(sorted(self._points.keys() - self._builtin))
 
     def __getitem__(self, name: str) -> Entry:
-        """Return an entry, loaded on first use; raise a `ConfigError` if its entry point is invalid."""
+        """Return an entry, loaded on first use; raise a `ConfigError` if its entry point is invalid.
+
+        It is invalid if several packages add the name. That a package adds a built-in name is logged once.
+        """
+        called, kind = f"'{name}' of fda_flower.{self.group}", self._kind
+        if name in self._builtin and (points := self._points.pop(name, None)):
+            warn(f"{called} is fda-flower's own, not {_listed(points)}: rename that entry point")
         if name in self._entries:
             return self._entries[name]
-        point, called, kind = self._added[name], f"'{name}' of fda_flower.{self.group}", self._kind
+        point, *others = self._points[name].values()
+        if others:
+            message = f"{called} is added by several packages, {_listed(self._points[name])}"
+            remedy = "uninstall all but one, or rename their entry points"
+            raise ConfigError(message, thing=str(name), remedy=remedy)
         try:
             entry = point.load()
         except Exception as error:
@@ -61,10 +77,15 @@ class Registry(MutableMapping[str, Entry]):
         yield from dict.fromkeys([*self._entries, *self.added])
 
     def __len__(self) -> int:
-        return len({*self._entries, *self._added})
+        return len({*self._entries, *self.added})
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries or name in self._added
+        return name in self._entries or name in self.added
+
+
+def _listed(points: Mapping[str, EntryPoint]) -> str:
+    packages = {value: point.dist.name if point.dist else point.module for value, point in points.items()}
+    return " and ".join(f"{value} of {package}" for value, package in sorted(packages.items()))
 
 
 def known_name(name: str, names: Iterable[str]) -> str:

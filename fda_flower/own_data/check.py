@@ -9,10 +9,11 @@ import numpy as np
 
 from fda_flower.datasets.federation import data_of, forget, load_domain
 from fda_flower.datasets.few_samples import target_problems
-from fda_flower.datasets.folders import LISTED, unusable, visible, warn
+from fda_flower.datasets.folders import LISTED, unusable, visible
 from fda_flower.datasets.problems import Problems
 from fda_flower.datasets.spec import DataSpec
 from fda_flower.errors import ConfigError
+from fda_flower.names.notes import warn
 from fda_flower.own_data.hugging_face_source import is_saved, is_shard
 from fda_flower.own_data.image_folder import ImageFolder
 from fda_flower.own_data.image_list import NAMES, list_in, names_files

@@ -10,7 +10,7 @@ import numpy as np
 
 from fda_flower.aggregation.survival import SCALE
 from fda_flower.datasets.domains import Split
-from fda_flower.datasets.folders import LISTED, PARTS, Note, own_folder, read_domains
+from fda_flower.datasets.folders import LISTED, PARTS, own_folder, read_domains
 from fda_flower.datasets.numbers import Array, count_missing
 from fda_flower.datasets.preparation import TablePreparation
 from fda_flower.datasets.problems import Problems
@@ -20,6 +20,7 @@ from fda_flower.datasets.units import as_name, in_several_classes, in_several_do
 from fda_flower.errors import ConfigError, some, unknown
 from fda_flower.files import derive_seed
 from fda_flower.models.tokens import describe_cut, longer
+from fda_flower.names.notes import Note
 from fda_flower.names.options import join_names, with_options
 from fda_flower.names.registry import alike, check_alike
 from fda_flower.names.tasks import NUMBERS as OF_NUMBERS

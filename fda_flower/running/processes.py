@@ -16,11 +16,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from fda_flower.datasets.folders import logged, once
 from fda_flower.errors import FdaError, RefusedError
 from fda_flower.files import BODY, file_hash
 from fda_flower.models import is_pretrained, reads_text
 from fda_flower.models.own import LIBRARIES
+from fda_flower.names.notes import logged, once
 from fda_flower.records.folder import CHOSEN_MODEL
 from fda_flower.reporting.results import Place, file_name
 from fda_flower.reporting.summary import REFUSED, summarise_run, write_summary
