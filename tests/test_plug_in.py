@@ -466,6 +466,14 @@ def test_a_held_round_keeps_the_arrays_that_its_replies_lack():
     assert [*strategy.model] == [*result.arrays] == ["weight", "bias"]
 
 
+def test_replies_that_all_lack_the_parameters_are_not_averaged():
+    def train(message, context):
+        return reply_to(message, {"bias": np.ones(1, np.float32)})
+
+    with pytest.raises(RunError, match=r"its arrays lack 'weight' \(1 of 2 missing\)"):
+        start(FedDA(target="3", buffer_names=["bias"]), client_app(train), linear())
+
+
 @pytest.mark.parametrize(
     ("make", "named", "why"),
     [

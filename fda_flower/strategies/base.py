@@ -160,7 +160,7 @@ class DomainAdaptationStrategy(
             if done > num_rounds:
                 why = f"the run has done {done} rounds, only {num_rounds} were asked for"
                 raise ConfigError(why, thing="num_rounds", value=num_rounds)
-            check_initial(to_layers(initial_arrays))
+            check_initial(to_layers(initial_arrays), self.buffer_names)
             check_same_model(result.arrays, initial_arrays)
             del initial_arrays  # otherwise they stay in memory until the end
             if not self.nodes.connected:
@@ -236,7 +236,7 @@ class DomainAdaptationStrategy(
     def _begin_driven(self, server_round: int, arrays: ArrayRecord) -> None:
         """Begin a run whose rounds another loop than `start` drives, such as the one of a wrapper."""
         check_driven(self, self.resume(Result(arrays=arrays)))
-        check_initial(to_layers(arrays))
+        check_initial(to_layers(arrays), self.buffer_names)
         self._is_driven = True
         self.begin(arrays, server_round - 1)
 

@@ -1,14 +1,15 @@
 """Checks of a run: its rounds and initial model before it starts, and what a method returns."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fda_flower.aggregation import Layers, is_finite
+from fda_flower.aggregation import Layers, find_buffers, is_finite
 from fda_flower.errors import ConfigError, RunError, invalid
+from fda_flower.names.words import listed
 from fda_flower.records.folder import RunFolder
 from fda_flower.strategies.method import Aggregated
 from fda_flower.strategies.replies import NotFiniteError
@@ -48,8 +49,11 @@ def _wrong(strategy: str, value: str, remedy: str) -> RunError:
     return RunError(what, thing="aggregate", value=value, remedy=remedy)
 
 
-def check_initial(model: Layers) -> None:
-    """Raise a `ConfigError` if the initial model has an array that no client's reply could have."""
+def check_initial(model: Layers, buffers: Collection[str] | None = None) -> None:
+    """Raise a `ConfigError` if the initial model has no parameters, or an array that no reply could have.
+
+    `buffers` names its buffers; `find_buffers` finds them by default.
+    """
     for name, array in model.items():
         if array.dtype.kind not in "fiub":
             fault, remedy = f"is of type {array.dtype}", "send it as floats, integers or truth values"
@@ -60,6 +64,11 @@ def check_initial(model: Layers) -> None:
             continue
         what = f"array '{name}' of the initial model {fault}"
         raise ConfigError(what, thing="initial_arrays", value=name, remedy=remedy)
+    if model.keys() <= {*(find_buffers(model) if buffers is None else buffers)}:
+        why = f"all its arrays, {listed([*model])}, are integers or buffers" if model else "it is empty"
+        what = f"the initial model has no parameters: {why}"
+        remedy = "send its parameters as floats; for trees Flower has FedXgbBagging"
+        raise ConfigError(what, thing="initial_arrays", value=[*model], remedy=remedy)
 
 
 def check_finite(model: Layers) -> None:

@@ -258,7 +258,7 @@ class Round:
         """
         lacking = {missing for reply in replies if (missing := self._missing_from(reply)) is not None}
         missing = lacking.pop() if len(lacking) == 1 else frozenset[str]()
-        if not missing or missing == self.model.keys():
+        if not missing or missing >= self.model.keys() - self._buffers_of(self.model):
             return ""
         if why := self.needs_all or ("arrays without names" if all(map(str.isdigit, self.model)) else ""):
             return f", as all replies do, but {why}: return every array, or send those that are trained"

@@ -12,7 +12,7 @@ from naming import names
 from fda_flower.clients.settings import LocalTraining
 from fda_flower.errors import ConfigError
 from fda_flower.metrics import of_most_frequent
-from fda_flower.strategies import FedAvg, FedAvgFT, FedDA, FedGP, SourceOnly, VREx
+from fda_flower.strategies import FedAvg, FedAvgFT, FedDA, FedGP, SourceOnly, TargetOnly, VREx
 from fda_flower.strategies.evaluations import left_out, read_confusion, read_metrics
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.replies import BadReplyError, read_update
@@ -213,6 +213,25 @@ def test_an_initial_model_that_no_reply_could_have_is_named_before_training(arra
     arrays = ArrayRecord({**initial(), "mask": Array(array)})
     with pytest.raises(ConfigError, check=names("initial_arrays", "mask", remedy)):
         FedAvg().start(app.grid(), arrays, 1)
+    assert app.configs == []
+
+
+TREES = {"0": Array(np.arange(5, dtype=np.uint8))}
+
+
+@pytest.mark.parametrize("make", [FedAvg, FedDA, TargetOnly])
+@pytest.mark.parametrize(
+    ("arrays", "options", "why"),
+    [
+        ({}, {}, "it is empty"),
+        (TREES, {}, "all its arrays, 0, are integers .* floats; for trees"),
+        ({**initial()}, {"buffer_names": ["w"]}, "all its arrays, w, .* or buffers"),
+    ],
+)
+def test_an_initial_model_without_parameters_is_refused_before_training(make, arrays, options, why):
+    app = HandMade([source("a"), ("target", "t", moves(1.0, "target", "t"))])
+    with pytest.raises(ConfigError, match=f"initial model has no parameters: {why}"):
+        make(**options).start(app.grid(), ArrayRecord(arrays), 1)
     assert app.configs == []
 
 
