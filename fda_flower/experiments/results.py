@@ -14,7 +14,7 @@ from fda_flower.files import write_atomically, writing
 from fda_flower.models.own import only_read
 from fda_flower.records.record import HEADLINE, has_stopped
 from fda_flower.reporting.results import Design, Place, RecordedRun, Results, file_name
-from fda_flower.reporting.summary import ACCURACY, AVERAGE, REFUSED
+from fda_flower.reporting.summary import ACCURACY, AVERAGE, PARAMETERS, REFUSED
 from fda_flower.reporting.tables import escaped
 from fda_flower.runs.config import RunConfig
 
@@ -112,6 +112,7 @@ def results_of(
     groups = [label for label in labels if label in begun] or labels
     cuts = _cuts(experiment, by_place, short, len(refused))
     cuts += [f"no runs of '{label}'" for label in labels if label not in groups]
+    cuts += _left_out(runs, places)
     if stopped:
         cuts.append(f"ended by their patience: runs {len(stopped)}, rounds {min(stopped)} to {max(stopped)}")
     cuts += [f"{key.replace('_', '-')} is {value}" for key, value in settings.items()]
@@ -174,6 +175,14 @@ def _cuts(
     if count < places * seeds:
         cuts.append(f"{count} of {places * seeds} runs over {seeds} seeds")
     return cuts
+
+
+def _left_out(runs: Mapping[str, RecordedRun], places: Mapping[str, Place | None]) -> list[str]:
+    """Name the runs that are in no table, and are not merely unfinished."""
+    others = [name for name, place in places.items() if place is None]
+    ended = [name for name, run in runs.items() if PARAMETERS in run.summary and not run.whole]
+    left_out = (("whose labels are not in the file", others), ("whose rounds.jsonl lacks rounds", ended))
+    return [f"without runs {why}: {', '.join(sorted(names))}" for why, names in left_out if names]
 
 
 def write_report(results: Sequence[Results], output: str | Path, figures: str = "png") -> list[Path]:

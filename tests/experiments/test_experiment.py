@@ -379,6 +379,18 @@ def test_a_setting_that_is_younger_than_a_run_had_its_default(experiment, tmp_pa
         run_experiment(experiment, tmp_path / "out", rounds=1, **ONE)
 
 
+def test_a_run_that_is_in_no_table_is_named(experiment, define, tmp_path):
+    out = tmp_path / "out"
+    run_experiment(experiment, out, rounds=1, seeds=[0])
+    renamed = TEXT.replace('label = "FedAvg"', 'label = "Mean"')
+    (out / "experiment.toml").write_text(renamed, encoding="utf-8")
+    rounds = out / "runs" / "Target_Only-much-seed0" / "rounds.jsonl"
+    rounds.write_text("", encoding="utf-8")
+    cuts = load_results(out).cuts
+    assert f"without runs whose labels are not in the file: {FIRST}, FedAvg-much-seed0" in cuts
+    assert "without runs whose rounds.jsonl lacks rounds: Target_Only-much-seed0" in cuts
+
+
 def test_packed_records_have_the_results_of_the_runs_and_more_are_added(define, tmp_path, records):
     row = '{ label = "FedDA_Auto", method = "fedda-auto", average = "tail:2" }'
     auto = define(f'figures = ["betas"]\n{with_row(row)}')
