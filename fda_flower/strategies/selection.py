@@ -20,7 +20,7 @@ from fda_flower.records.record import (
     has_stopped,
     judged_in,
 )
-from fda_flower.strategies.benefit import HELD_OUT
+from fda_flower.strategies.benefit import HELD_OUT, metric_of
 from fda_flower.strategies.nodes import Node
 from fda_flower.strategies.round import Round
 from fda_flower.wire import protocol
@@ -56,17 +56,21 @@ class Selection:
         metrics = {} if target is None else round.held_out.pop(target, {})
         if round.warmup:
             return
-        name, by = self.metric or round.record.get(HEADLINE) or default_metric(metrics), "target"
+        wanted, by = metric_of(self.metric, round.record), "target"
+        name = wanted or default_metric(metrics)
         value = metrics.get(name)
         if round.number in self.known:
             value, by = self.known[round.number], "folds"
         if value is not None:
             higher = METRICS[name].higher_is_better
             round.record |= choose(history, round.number, value, by=by, higher_is_better=higher)
-        elif self.patience is not None and target in round.evaluations:
+        elif target in round.evaluations and (self.patience is not None or (wanted and metrics)):
             assert target is not None, "nobody else has evaluated"
-            why = f"its metrics have no '{VALIDATION}-accuracy' or the like to choose a round"
-            round.warn([(target.domain, why)], "no validation by")
+            why = f"its metrics have no '{VALIDATION}-{name}'{'' if wanted else ' or the like'}"
+            round.warn([(target.domain, f"{why} to choose a round")], "no validation by")
+        figures = {*METRICS, "metrics"} & round.record.keys()
+        if wanted and target is not None and figures and wanted not in figures:
+            round.warn([(target.domain, f"its metrics have no '{wanted}'")], "no headline by")
 
     def headline(self, target: Node | None, history: Sequence[Record]) -> Record:
         """Return the entry of a record with the headline that the target's labels ask for, if they do.

@@ -1,5 +1,7 @@
 """How a strategy reads the figures on samples held out, and what it does where they are missing."""
 
+import re
+
 import pytest
 from handmade import A, B, HandMade, T, initial
 
@@ -36,6 +38,24 @@ def test_the_round_that_is_chosen_so_far(figures, options, chosen):
     strategy = run(figures, **options)
     assert [record.get("selected") for record in strategy.history] == chosen
     assert not any("metrics" in record for record in strategy.history)
+
+
+@pytest.mark.parametrize(
+    ("figures", "options", "lacking"),
+    [
+        ([None, None], {"metric": "auroc"}, ["headline auroc"]),
+        ([0.2, 0.4], {"metric": "auroc"}, ["validation validation-auroc", "headline auroc"]),
+        ([0.2, 0.4], {"metric": "auroc", "name": "auroc", "patience": 2}, ["headline auroc"]),
+        ([None, None], {"metric": "loss", "patience": 2}, ["validation validation-loss"]),
+        ([None, None], {"patience": 2}, ["validation validation-accuracy"]),
+        ([None, None], {}, []),
+    ],
+)
+def test_a_metric_that_the_target_does_not_send_is_named_once(figures, options, lacking, flower_log):
+    run(figures, **options)
+    lines = re.findall(r"Round 1: no (.+) by t: its metrics have no '(.+?)'", "\n".join(flower_log.messages))
+    assert [" ".join(line) for line in lines] == lacking
+    assert not any(line.startswith("Round 2") for line in flower_log.messages)
 
 
 def test_figures_that_are_known_beforehand_choose():
