@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fda_flower.aggregation import Layers, Update, source_weights
-from fda_flower.errors import ConfigError, RunError, unknown
+from fda_flower.errors import ConfigError, RunError
 from fda_flower.files import json_safe
 from fda_flower.names.options import read_list
 from fda_flower.records.folder import Checkpoint, check_same_model
@@ -25,6 +25,7 @@ from fda_flower.records.record import Record, chosen_round
 from fda_flower.strategies.averaging import ModelAverage, check_buffers, check_source_mean, read_source_mean
 from fda_flower.strategies.checks import (
     check_aggregated,
+    check_begin,
     check_driven,
     check_finite,
     check_initial,
@@ -219,9 +220,7 @@ class DomainAdaptationStrategy(
 
     def begin(self, arrays: ArrayRecord, done: int) -> None:
         """Write the run's configuration and first checkpoint, and log the participants."""
-        for name in self.buffer_names or ():
-            if name not in arrays:
-                raise unknown("buffer", name, arrays)
+        check_begin(self, arrays)
         self._has_begun = True
         self.progress.begin(done, to_layers(arrays))
         self.summary()

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fda_flower.aggregation import Layers, find_buffers, is_finite
-from fda_flower.errors import ConfigError, RunError, invalid
+from fda_flower.errors import ConfigError, RunError, invalid, unknown
 from fda_flower.names.words import listed
 from fda_flower.records.folder import RunFolder
 from fda_flower.strategies.method import Aggregated
@@ -113,6 +113,21 @@ def check_start(strategy: Any, num_rounds: int, should_stop: object, before: int
         raise ConfigError(why, thing="should_stop", value=should_stop, remedy="leave it out")
     strategy.model_average.check(all_rounds - strategy.warmup_rounds)
     return num_rounds
+
+
+def check_begin(strategy: Any, arrays: Collection[str]) -> None:
+    """Raise a `ConfigError` for an unknown buffer, or if the rounds so far had another target.
+
+    A target without a name of its own is called by its node's id, which changes with each start.
+    """
+    for name in strategy.buffer_names or ():
+        if name not in arrays:
+            raise unknown("buffer", name, arrays)
+    target = strategy.nodes.target
+    domains = [record["target"]["domain"] for record in strategy.history if record.get("target")]
+    if domains and target is not None and target.domain not in (domains[-1], str(target.id)):
+        why = f"but the rounds so far had the target '{domains[-1]}'"
+        raise invalid("target", target.domain, "keep it, or give another output folder", why)
 
 
 def check_driven(strategy: Any, done: int) -> None:

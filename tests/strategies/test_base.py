@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, MetricRecord
-from handmade import A, B, HandMade, T, Watched, bits, initial, off_in, weights
+from handmade import A, B, HandMade, T, Watched, bits, initial, moves, off_in, weights
 from naming import names
 from whole_runs import untimed
 
@@ -106,6 +106,14 @@ def test_a_callback_ends_the_run_after_a_round_which_resumes_to_the_same_bits(tm
     assert [record["round"] for record in strategy.history] == [1, 2]
     whole = start(FedAvg(), 4, should_stop=lambda *_: False)
     assert bits(start(resumed(tmp_path), 4).arrays) == bits(whole.arrays)
+
+
+def test_a_run_is_not_resumed_with_another_target(tmp_path):
+    start(FedAvg(output=RunFolder(tmp_path)), 1, [A, B, T])
+    nodes = [("target", "a", moves([0.5, 0.25], "target", "a")), B]
+    with pytest.raises(ConfigError, check=names("target", "a")):
+        start(resumed(tmp_path), 2, nodes)
+    assert len(RunFolder(tmp_path).read_rounds()) == 1
 
 
 @pytest.mark.parametrize("strategy", [FedRep(), Mixture()], ids=lambda strategy: type(strategy).__name__)
