@@ -25,10 +25,20 @@ def check_objects(strategy: Any) -> None:
         raise invalid("validation", strategy.validation, "give a metric of each round, such as {1: 0.8}")
 
 
+PARTS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    **dict.fromkeys(("state", "record", "clients"), (Mapping, "dictionary")),
+    "warnings": ((list, tuple), "list of texts"),
+}
+"""What `Aggregated` has besides the model, with its types and their name."""
+
+
 def check_aggregated(strategy: str, aggregated: object, model: Layers) -> None:
     """Raise a `RunError` unless `aggregate` returned a model with the names, shapes and types of `model`."""
     if not isinstance(aggregated, Aggregated):
         raise _wrong(strategy, type(aggregated).__name__, "return Aggregated(model)")
+    for name, (types, kind) in PARTS.items():
+        if not isinstance(getattr(aggregated, name), types):
+            raise _wrong(strategy, f"{name} that is no {kind}", f"leave it out, or return a {kind}")
     for name, layers in {"model": aggregated.model, **aggregated.state}.items():
         arrays = layers.values() if isinstance(layers, Mapping) else [None]
         if not all(isinstance(array, np.ndarray) for array in arrays):

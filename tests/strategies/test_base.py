@@ -204,6 +204,9 @@ def test_the_seconds_of_a_round_are_of_its_parts(monkeypatch):
         (lambda model: Aggregated({**model, "w": model["w"][:1]}), "array 'w' as float32 of shape (1,)"),
         (lambda model: Aggregated(dict[str, Any](model, w=[1.0])), "a model that is no dictionary"),
         (lambda model: Aggregated(model, {"v": model["w"]}), "a v that is no dictionary"),
+        (lambda model: Aggregated(model, None), "state that is no dictionary"),  # type: ignore[arg-type]
+        (lambda model: Aggregated(model, record=[("v", 1)]), "record that is no dictionary"),  # type: ignore[arg-type]
+        (lambda model: Aggregated(model, warnings="a site is slow"), "warnings that is no list"),
     ],
 )
 def test_what_aggregate_returns_is_a_model_like_the_rounds(returned, value):
