@@ -10,7 +10,7 @@ from typer.core import TyperGroup, TyperOption
 
 from fda_flower.cli import data, deploy, models, report, runs, tune
 from fda_flower.cli.options import ShortHelp
-from fda_flower.cli.output import out
+from fda_flower.cli.output import out, saying
 from fda_flower.cli.weights import weights
 from fda_flower.errors import ConfigError, unknown
 
@@ -111,22 +111,27 @@ def list_names(
     from fda_flower.datasets.shifts import PARTITIONS, SHIFTS, summary
     from fda_flower.engines import ENGINES
     from fda_flower.models import FORMS, MODELS
+    from fda_flower.names.notes import logger
     from fda_flower.reporting.trackers import TRACKERS
     from fda_flower.runs.methods import CENTRAL, FLOWER, METHODS, OF_FLOWER, PREFIX, SURVEYS
 
+    with saying(logger, out.warning):
+        methods, references, datasets, models = (
+            registry.usable() for registry in (METHODS, CENTRAL, DATASETS, MODELS)
+        )
     kinds = {
-        "Methods": {name: f"{method.label}: {method.summary}" for name, method in METHODS.items()},
+        "Methods": {name: f"{method.label}: {method.summary}" for name, method in methods.items()},
         "Centralised references (methods; --engine local only)": {
-            f"{PREFIX}{name}": f"{method.label}: {method.summary}" for name, method in CENTRAL.items()
+            f"{PREFIX}{name}": f"{method.label}: {method.summary}" for name, method in references.items()
         },
         "Strategies of Flower (methods)": {
             f"{OF_FLOWER}{name}": method.summary for name, method in FLOWER.items()
         },
         "Statistics (methods)": {name: f"{each.label}: {each.summary}" for name, each in SURVEYS.items()},
-        "Data sets": {name: dataset.summary for name, dataset in DATASETS.items()},
+        "Data sets": {name: dataset.summary for name, dataset in datasets.items()},
         "Shifts": {name: summary(shift) for name, shift in SHIFTS.items()},
         "Partitions": {name: summary(partition) for name, partition in PARTITIONS.items()},
-        "Models (networks)": {name: model.summary for name, model in MODELS.items()} | FORMS,
+        "Models (networks)": {name: model.summary for name, model in models.items()} | FORMS,
         "Engines": {
             **{name: engine.summary for name, engine in ENGINES.items()},
             "deploy": "on the SuperLink of a connection, with real SuperNodes",

@@ -228,8 +228,8 @@ def _row(method: str, methods: Sequence[str], settings: Mapping[str, Any]) -> di
     """Return a method's own settings, as an experiment's file has them, without other methods' settings."""
 
     def applies(option: str) -> bool:
-        takers = [name for name in methods if find_method(name).takes(option)]
-        return method in takers or not takers
+        own = find_method(method).takes(option)
+        return own or not any(find_method(name).takes(option) for name in methods)
 
     options = settings.get("method_options", ())
     options = split_options(options) if isinstance(options, str) else dict(options)

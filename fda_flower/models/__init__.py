@@ -247,7 +247,7 @@ def check_shape(name: str, shape: tuple[int, ...]) -> None:
     for part in name.split(AND):
         if part == ADABN or (why := find_model(part).objection(shape)) is None:
             continue
-        ours = [each for each in MODELS if each not in MODELS.added and not reads_text(each)]
+        ours = [each for each in MODELS.builtin if not reads_text(each)]
         fitting = [each for each in ours if MODELS[each].objection(shape) is None]
         raise unfit(part, why, f"choose one of {', '.join(fitting)}")
 

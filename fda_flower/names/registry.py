@@ -16,14 +16,15 @@ Entry = TypeVar("Entry")
 class Registry(MutableMapping[str, Entry]):
     """Entries by name; a package adds its own with an entry point of the group ``fda_flower.GROUP``.
 
-    An assigned entry is known in this process only. An entry point cannot replace one of `builtin`, the
-    entries of this package. `group` is their plural name, such as ``"methods"``, and `kind` their class.
+    An assigned entry is known in this process only. An entry point cannot replace one of `builtin`, this
+    package's own entries, which messages suggest. `group` is their plural name, such as ``"methods"``, and
+    `kind` their class.
     """
 
     def __init__(self, group: str, kind: type[Entry], builtin: Mapping[str, Entry]) -> None:
         self.group = group
         self._kind = kind
-        self._builtin = frozenset(builtin)
+        self.builtin = builtin
         self._entries = dict(builtin)
 
     @cached_property
@@ -37,7 +38,17 @@ class Registry(MutableMapping[str, Entry]):
     @property
     def added(self) -> tuple[str, ...]:
         """The names that other packages add, in order."""
-        return tuple(sorted(self._points.keys() - self._builtin))
+        return tuple(sorted(self._points.keys() - self.builtin.keys()))
+
+    def usable(self) -> dict[str, Entry]:
+        """Return the entries by name; one whose entry point is invalid is left out, and logged."""
+        entries = {}
+        for name in self:
+            try:
+                entries[name] = self[name]
+            except ConfigError as error:
+                warn(f"left out: {error}")
+        return entries
 
     def __getitem__(self, name: str) -> Entry:
         """Return an entry, loaded on first use; raise a `ConfigError` if its entry point is invalid.
@@ -45,7 +56,7 @@ class Registry(MutableMapping[str, Entry]):
         It is invalid if several packages add the name. That a package adds a built-in name is logged once.
         """
         called, kind = f"'{name}' of fda_flower.{self.group}", self._kind
-        if name in self._builtin and (points := self._points.pop(name, None)):
+        if name in self.builtin and (points := self._points.pop(name, None)):
             warn(f"{called} is fda-flower's own, not {_listed(points)}: rename that entry point")
         if name in self._entries:
             return self._entries[name]

@@ -129,7 +129,7 @@ def _check_patients(run: Request, method: Method, data: DataSpec) -> None:
         raise invalid("dp-unit", run.dp_unit, "leave it out, or choose another task", why)
     noise = None if method.centralised else method.noise
     if noise is None:
-        able = [name for name, each in METHODS.items() if each.noise]
+        able = [name for name, each in METHODS.builtin.items() if each.noise]
         why = None if method.centralised else method.build().without_patients
         why = why or f"but what '{run.method}' sends has no noise that protects a patient"
         raise invalid("dp-unit", run.dp_unit, f"choose one of {', '.join(able)}", why)
@@ -166,7 +166,7 @@ def _check_site(run: Request, method: Method, strategy: "DomainAdaptationStrateg
     without, figures = _withheld(run, strategy)
     if not (without or figures):
         return
-    able = [name for name, each in METHODS.items() if not any(_withheld(run, each.build()))]
+    able = [name for name, each in METHODS.builtin.items() if not any(_withheld(run, each.build()))]
     remedy = f"{'give dp-unit patient, or ' if method.noise else ''}choose one of {', '.join(able)}"
     sends = f"but '{run.method}' sends {listed(without or figures)}"
     if without:

@@ -354,7 +354,7 @@ def of_every_site(name: str) -> Method:
     """Return the form of a method in which every site is a target; raise a `ConfigError` if it has none."""
     method = find_method(name)
     if method.every_site is None:
-        others = [each for each in method_names() if find_method(each).every_site]
+        others = [each for each, other in METHODS.builtin.items() if other.every_site]
         message = f"target is all, but method '{name}' has one target"
         remedy = f"name the target, or choose one of {', '.join(others)}"
         raise ConfigError(message, thing="target", value="all", remedy=remedy)

@@ -8,6 +8,7 @@ import re
 import shlex
 from collections import Counter
 from functools import wraps
+from importlib.metadata import EntryPoint
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,22 @@ def test_list_names_every_entry_of_every_registry(fda):
         for name in registry:
             (line,) = [line for line in out.splitlines() if line.split() and line.split()[0] == name]
             assert len(line.split()) > 2, f"{name} has no description"
+
+
+def test_list_names_an_entry_point_that_it_leaves_out(fda, monkeypatch):
+    group = "fda_flower.models"
+    points = {
+        "mine": EntryPoint("mine", "nowhere:MINE", group),
+        "mlp": EntryPoint("mlp", "others:MLP", group),
+    }
+    monkeypatch.setitem(
+        vars(MODELS), "_points", {name: {point.value: point} for name, point in points.items()}
+    )
+    code, out, _ = fda("list", "models", "--json")
+    taken, broken = json.loads(out)["warnings"]
+    assert (code, [*json.loads(out)["models"]]) == (0, [*MODELS.builtin, *FORMS])
+    assert "not others:MLP of others: rename" in taken
+    assert broken.startswith("left out: 'mine' of fda_flower.models cannot be loaded from nowhere:MINE")
 
 
 def test_list_shows_one_kind_alone_by_whatever_name_or_refuses_it(fda):
