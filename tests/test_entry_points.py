@@ -86,5 +86,5 @@ def test_a_name_that_two_packages_add_is_an_error_that_names_both_unless_they_me
     assert add("datasets", "mine", "others:ENTRY")["mine"].summary == "made for a test"
     describe(tmp_path, "youngs", '[project.entry-points."fda_flower.datasets"]\nmine = "others:BROKEN"\n')
     with pytest.raises(ConfigError, check=names("mine", None, "uninstall")) as caught:
-        _ = Registry("datasets", *OURS["datasets"])["mine"]
+        _ = Registry("datasets", *OURS["datasets"])["mine"]  # type: ignore[arg-type]
     assert "others:BROKEN of youngs and others:ENTRY of " in str(caught.value)
