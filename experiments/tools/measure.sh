@@ -25,6 +25,7 @@ for row in "Target Only" FedDA_0.5 FedGP_0.5 FedDA_Auto FedGP_Auto; do
 done
 fda experiment beta_fashion_mnist --data-dir "$DIR" --rounds 20 --only 0 --only 0.5 --only 1  # are in fashion_mnist_noise, too
 fda experiment beta_fashion_mnist --data-dir "$DIR" --rounds 20 --only 0.2 --only 0.4 --only 0.6 --only 0.8 --seeds 1
+fda experiment beta_fashion_mnist --data-dir "$DIR" --rounds 20 --only FedDA --only 0.2 --only 0.4 --only 0.6 --seeds 1-1
 fda experiment ablation_fashion_mnist --data-dir "$DIR" --rounds 20 --only N/A --only FedGP  # also there
 fda experiment ablation_fashion_mnist --data-dir "$DIR" --rounds 20 --only "w proj" --seeds 2
 fda experiment fashion_mnist_label --data-dir "$DIR" --seeds 1
@@ -32,7 +33,7 @@ fda experiment source_labels --data-dir "$DIR" --seeds 1 --set source-samples=10
 fda experiment target_samples_fashion_mnist --data-dir "$DIR" --seeds 1 --set source-samples=1000 --set warmup-rounds=12
 fda experiment target_samples_cifar10 --data-dir "$DIR" --seeds 1 --set dataset=cifar-10-subset
 fda experiment beta_cifar10 --data-dir "$DIR" --only 0 --only 0.2 --only 0.4 --only 0.6 --only 0.8 --only 1 --set dataset=cifar-10-subset
-fda experiment ablation_cifar10 --data-dir "$DIR" --seeds 1 --set dataset=cifar-10-subset
+fda experiment ablation_cifar10 --data-dir "$DIR" --seeds 2 --set dataset=cifar-10-subset
 fda experiment cifar10_noise --data-dir "$DIR" --seeds 1 --only 0.2 --only 0.4 --set dataset=cifar-10-subset
 fda experiment feddaf_cifar10 --data-dir "$DIR" --set dataset=cifar-10-subset
 fda experiment feddaf_mu --data-dir "$DIR" --set dataset=cifar-10-subset

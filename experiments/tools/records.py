@@ -41,6 +41,8 @@ COSTS = ("chain", "sizes", "seconds", "bytes-received")
 BASELINE = (MEAN_OF_LABELS, "confusion")
 EARLIER = {"dp_buffers": "local", "on_large_update": "clip", "proximal": 0.0}
 """Settings of earlier versions, with the value that a run still has."""
+UNTRAINED, USUAL_RATE = ("mlp", "lenet"), 0.003
+"""Networks that begin untrained, and their learning rate where a run says none; earlier ones said it."""
 TABLES = ("heart", "table")
 """Data sets whose columns were each site's own before there was a setting for them."""
 
@@ -125,6 +127,8 @@ def defining(run: Mapping[str, Any]) -> dict[str, Any]:
     settings = {**_defaults(), **columns, **run}
     if settings.pop("batches", None) == "even" and settings["variant"] == "reference-code":
         settings["variant"] = "reference-rules"
+    if settings["learning_rate"] is None and settings["model"] in UNTRAINED:
+        settings["learning_rate"] = USUAL_RATE
     return {
         key: value for key, value in settings.items() if key != "seed" and (key, value) not in EARLIER.items()
     }

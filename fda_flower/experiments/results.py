@@ -12,8 +12,9 @@ from fda_flower.experiments.experiment import chosen_places
 from fda_flower.experiments.folders import COMPARISON, DEFINITION, kind_of, read_mark, read_runs
 from fda_flower.files import write_atomically, writing
 from fda_flower.models.own import only_read
+from fda_flower.names.words import counted
 from fda_flower.records.record import HEADLINE, has_stopped
-from fda_flower.reporting.results import Design, Place, RecordedRun, Results, file_name
+from fda_flower.reporting.results import MOST, Design, Place, RecordedRun, Results, file_name
 from fda_flower.reporting.summary import ACCURACY, AVERAGE, PARAMETERS, REFUSED
 from fda_flower.reporting.tables import escaped
 from fda_flower.runs.config import RunConfig
@@ -179,10 +180,15 @@ def _cuts(
 
 def _left_out(runs: Mapping[str, RecordedRun], places: Mapping[str, Place | None]) -> list[str]:
     """Name the runs that are in no table, and are not merely unfinished."""
-    others = [name for name, place in places.items() if place is None]
-    ended = [name for name, run in runs.items() if PARAMETERS in run.summary and not run.whole]
+    others = sorted(name for name, place in places.items() if place is None)
+    ended = sorted(name for name, run in runs.items() if PARAMETERS in run.summary and not run.whole)
     left_out = (("whose labels are not in the file", others), ("whose rounds.jsonl lacks rounds", ended))
-    return [f"without runs {why}: {', '.join(sorted(names))}" for why, names in left_out if names]
+    return [
+        f"without {counted(len(names), 'run')} {why}: {', '.join(names[:MOST])}"
+        + (" and so on" if len(names) > MOST else "")
+        for why, names in left_out
+        if names
+    ]
 
 
 def write_report(results: Sequence[Results], output: str | Path, figures: str = "png") -> list[Path]:

@@ -387,8 +387,8 @@ def test_a_run_that_is_in_no_table_is_named(experiment, define, tmp_path):
     rounds = out / "runs" / "Target_Only-much-seed0" / "rounds.jsonl"
     rounds.write_text("", encoding="utf-8")
     cuts = load_results(out).cuts
-    assert f"without runs whose labels are not in the file: {FIRST}, FedAvg-much-seed0" in cuts
-    assert "without runs whose rounds.jsonl lacks rounds: Target_Only-much-seed0" in cuts
+    assert f"without 2 runs whose labels are not in the file: {FIRST}, FedAvg-much-seed0" in cuts
+    assert "without 1 run whose rounds.jsonl lacks rounds: Target_Only-much-seed0" in cuts
 
 
 def test_packed_records_have_the_results_of_the_runs_and_more_are_added(define, tmp_path, records):
