@@ -116,9 +116,8 @@ def list_names(
     from fda_flower.runs.methods import CENTRAL, FLOWER, METHODS, OF_FLOWER, PREFIX, SURVEYS
 
     with saying(logger, out.warning):
-        methods, references, datasets, models = (
-            registry.usable() for registry in (METHODS, CENTRAL, DATASETS, MODELS)
-        )
+        methods, references = METHODS.usable(), CENTRAL.usable()
+        datasets, models = DATASETS.usable(), MODELS.usable()
     kinds = {
         "Methods": {name: f"{method.label}: {method.summary}" for name, method in methods.items()},
         "Centralised references (methods; --engine local only)": {
