@@ -121,7 +121,7 @@ def by_patient(
     patients : str
         Who is a patient: `ROW`, or a value of the option ``group``.
     run : str
-        The option ``group`` of a run at a site. A column by which only the run groups is no input.
+        The option ``group`` of a run at a site. A column that only the run groups by is no input.
     options : Mapping
         The other options; a ``group`` among them is of those who also say who is a patient.
     found : Collection[str]

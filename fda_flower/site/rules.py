@@ -36,7 +36,7 @@ STRANGERS = (
 )
 
 OF_COLUMNS = {each.message_type() for each in (DescribeColumns, MaskSums)}
-"""Types of messages by which runs on tables, not all runs, learn what the columns have in common."""
+"""Types of messages with which runs on tables, not all runs, learn what the columns have in common."""
 ANNOUNCED = {protocol.OPEN_SUMS: Release.SUMS, protocol.FEATURES: Release.SAMPLES}
 """What a run releases by what it says in the role query."""
 
